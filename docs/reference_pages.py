@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 import stellwerk
-from stellwerk import cli
-from stellwerk.cli import build_parser
-from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
 from stellwerk.metrics import Metrics
 from stellwerk.models import troubleshooting
-from stellwerk.models.crd import crd_manifest
 from stellwerk.plugins.registry import DISTRIBUTION, IN_TREE, describe, installed_points
+from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk.serving.openapi import openapi_document
+from stellwerk_cli import cli
+from stellwerk_cli.cli import build_parser
+from stellwerk_kube.errors import ConfigurationError, SchedulerError, UnreachableError
 
 if TYPE_CHECKING:
     from stellwerk.framework.interface import Plugin

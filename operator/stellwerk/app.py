@@ -32,8 +32,6 @@ from stellwerk.client.kubernetes import FirstAnswer, KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, own_pod
 from stellwerk.client.web import WebClient
-from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
-from stellwerk.errors import ApiError
 from stellwerk.explain.queue_facts import QueueHistory
 from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
@@ -44,19 +42,20 @@ from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.rereading import Redelivery
 from stellwerk.journal.writer import JournalOptions
-from stellwerk.listening import Limits
 from stellwerk.metrics import Metrics
-from stellwerk.models.compatibility import (
-    NO_GATES,
-    RECORDED,
-    Compatibility,
-    FeatureGates,
-    release_of_server,
-    server_version,
-)
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
-from stellwerk.models.destinations import EVERYWHERE, Destinations, UrlPrefix
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.history import RevisionHistory
+from stellwerk.profiles.loader import (
+    NewPlugins,
+    ProfileLoader,
+    ensure_profile,
+    keep_profile,
+)
+from stellwerk.profiles.moves import PodsWithoutProfile
+from stellwerk.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
+from stellwerk.profiles.status_writer import ProfileStatusWriter
+from stellwerk.profiles.unserved import UnservedPods
 from stellwerk.scheduler.api_dispatcher import APIDispatcher, KeyedLocks, StatusReports
 from stellwerk.scheduler.binding_cycle import (
     BindingCycle,
@@ -87,17 +86,6 @@ from stellwerk.scheduler.observers.instruments import (
 from stellwerk.scheduler.observers.recording import Recording, recording_to
 from stellwerk.scheduler.plugin_inputs import PluginInputs
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
-from stellwerk.scheduler.profiles.profile_history import RevisionHistory
-from stellwerk.scheduler.profiles.profile_loader import (
-    NewPlugins,
-    ProfileLoader,
-    ensure_profile,
-    keep_profile,
-)
-from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile
-from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
-from stellwerk.scheduler.profiles.unserved import UnservedPods
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
 from stellwerk.scheduler.throttle import Fairness, SlowSpecs
@@ -117,6 +105,18 @@ from stellwerk.supervision import (
 from stellwerk.world.gangs.pod_groups import PodGroupBook
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
+from stellwerk_kube.clock import Clock, SuspendAwareClock, SystemClock
+from stellwerk_kube.compatibility import (
+    NO_GATES,
+    RECORDED,
+    Compatibility,
+    FeatureGates,
+    release_of_server,
+    server_version,
+)
+from stellwerk_kube.destinations import EVERYWHERE, Destinations, UrlPrefix
+from stellwerk_kube.errors import ApiError
+from stellwerk_kube.listening import Limits
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,8 @@ Packages of users import it. Invariant: what is here stays; where a name's modul
 plugin notices. Everything is re-exported, and nothing is defined here.
 """
 
-from stellwerk.errors import ApiError, NotFound
+from stellwerk.answers.pod import PluginFacts
+from stellwerk.answers.suggestion import ChangeFields
 from stellwerk.framework.changes import (
     Change,
     Cost,
@@ -104,17 +105,10 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
-from stellwerk.models.answers.pod import PluginFacts
-from stellwerk.models.answers.suggestion import ChangeFields
-from stellwerk.models.config_model import (
-    ConfigModel,
-    Duration,
-    Items,
-    QualifiedName,
-    Secret,
-    invalid,
-)
-from stellwerk.models.container_resources import (
+from stellwerk.models.object_reference import ObjectReference
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.pod_resources import (
     BEST_EFFORT,
     BURSTABLE,
     GUARANTEED,
@@ -125,16 +119,7 @@ from stellwerk.models.container_resources import (
     millis,
     units,
 )
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo
-from stellwerk.models.object_reference import ObjectReference
-from stellwerk.models.plugin_description import PluginKind
-from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import PodGroup
-from stellwerk.models.pod_resources import is_scalar_resource
-from stellwerk.models.quantity import billionths, resource_amount
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.models.taints import Taint, Toleration
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import (
     best_candidates,
@@ -142,10 +127,25 @@ from stellwerk.plugins.shared.victims import (
     importance,
     is_leaving_as_victim,
 )
+from stellwerk.profiles.spec.config_model import (
+    ConfigModel,
+    Duration,
+    Items,
+    QualifiedName,
+    Secret,
+    invalid,
+)
+from stellwerk.profiles.spec.plugin_description import PluginKind
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import ChangeCursor, Changes, IntColumn, Mask, RowColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.snapshot.trial import Trial
+from stellwerk_kube.errors import ApiError, NotFound
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.quantity import billionths, resource_amount
+from stellwerk_kube.resource_amounts import is_scalar_resource
+from stellwerk_kube.taints import Taint, Toleration
 
 __all__ = [
     "BEST_EFFORT",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from stellwerk.errors import SchedulerError, in_words
+from stellwerk_kube.errors import SchedulerError, in_words
 
 logger = logging.getLogger(__name__)
 

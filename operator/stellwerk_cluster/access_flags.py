@@ -10,11 +10,11 @@ import ssl
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import read_small_file
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS
 from stellwerk_cluster.identity.assembly import IdentityOptions, Mode
 from stellwerk_cluster.identity.token_file import read_token_file
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.yaml_file import read_small_file
 
 if TYPE_CHECKING:
     from pathlib import Path

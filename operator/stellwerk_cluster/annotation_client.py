@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
-from stellwerk.models.yaml_file import parse_yaml, read_small_file
 from stellwerk_cluster.identity.assembly import ADMIN
 from stellwerk_cluster.kubeconfig import CONTEXT
+from stellwerk_kube.errors import ConfigurationError, SchedulerError, UnreachableError
+from stellwerk_kube.yaml_file import parse_yaml, read_small_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
 
-from stellwerk.clock import SystemClock
-from stellwerk.listening import LimitedSite, Limits, PortUse
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.feature_gates import default_gates
 from stellwerk_cluster.apimachinery.kinds import KindTable
@@ -63,6 +61,8 @@ from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
 from stellwerk_cluster.validation.scheduling import SYSTEM_CLASSES
 from stellwerk_cluster.work import Worker, WorkLoop
+from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.listening import LimitedSite, Limits, PortUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,11 +70,11 @@ if TYPE_CHECKING:
     from ssl import SSLContext
     from types import TracebackType
 
-    from stellwerk.clock import Clock
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.faults.plan import FaultPlan
     from stellwerk_cluster.identity.certificates import CertificateAuthority
     from stellwerk_cluster.registry.data_directory import DataDirectory
+    from stellwerk_kube.clock import Clock
+    from stellwerk_kube.json_values import JsonObject
 
 
 _SHUTDOWN_SECONDS: Final = 1.0

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.identity.assembly import ADMIN
+from stellwerk_kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from stellwerk_cluster.apimachinery.failures import StatusError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
-    from stellwerk.clock import Clock
+    from stellwerk_kube.clock import Clock
 
 _log = logging.getLogger(__name__)
 _SLICE: Final = 50

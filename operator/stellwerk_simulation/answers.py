@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from stellwerk.models.answers.answer import PortAnswer
+from stellwerk.answers.answer import PortAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

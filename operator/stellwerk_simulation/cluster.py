@@ -18,20 +18,20 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queued_pod import ActiveItem
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.clock import Clock, VirtualClock
 from stellwerk.framework.interface import APICall
 from stellwerk.framework.services import ClusterClient, NumberSources
 from stellwerk.framework.worker import PendingResult, Worker
 from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, ResolvePriority, parse_pod
-from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.registry import watched_kinds
+from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.gangs.pod_groups import PodGroupBook
 from stellwerk.world.loop import ActiveQ
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World, offline_profile
+from stellwerk_kube.clock import Clock, VirtualClock
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.trace import TraceNode, TracePod
 

@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final, Self
 
-from stellwerk.cases.decide import OBJECT_KINDS
-from stellwerk.models import admission
 from stellwerk.models.api_kinds import newest_form
-from stellwerk.models.daemon_pods import DAEMON_SET
-from stellwerk.models.json_values import JsonObject, text_map, text_or_empty
-from stellwerk.models.manifests import counted
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import COSCHEDULING_API, GROUP_KINDS
-from stellwerk.models.pod_templates import POD_KINDS, is_written
-from stellwerk.models.profile import KIND as PROFILE
+from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk.world.gangs.group_gates import GroupGates
 from stellwerk.world.world import World
+from stellwerk_kube import admission
+from stellwerk_kube.daemon_pods import DAEMON_SET
+from stellwerk_kube.json_values import JsonObject, text_map, text_or_empty
+from stellwerk_simulation.cases.decide import OBJECT_KINDS
 from stellwerk_simulation.instant_claims import (
     GROUP_CLAIM,
     OF_USE,
@@ -30,6 +28,8 @@ from stellwerk_simulation.instant_claims import (
     SharedClaims,
 )
 from stellwerk_simulation.manifest_errors import made
+from stellwerk_simulation.manifest_reader import counted
+from stellwerk_simulation.pod_templates import POD_KINDS, is_written
 
 _PRIORITY_CLASS: Final = "PriorityClass"
 _NAMESPACE: Final = "Namespace"

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a plan is repeatable
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.profile import LoadedProfile
 from stellwerk.models.supposed_acts import cordoned
+from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.world import World
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.cluster import ActivePods, make_world
 from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.manifest_errors import made

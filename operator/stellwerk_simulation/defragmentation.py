@@ -15,12 +15,12 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.errors import ConfigurationError
 from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.gpu import DEVICES, gpu_request
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.names import suggestion
 from stellwerk_simulation.current_placement import CurrentPlacement, Rescheduled
 
 _MIRROR: Final = "kubernetes.io/config.mirror"

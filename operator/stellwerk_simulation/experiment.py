@@ -17,19 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
-from stellwerk.clock import Clock, SystemClock
-from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.types import PluginFailure
-from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.gpu import DEVICES, MILLI, WHOLE
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
-from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk.models.profile import LoadedProfile, load_profile
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
-from stellwerk.models.untrusted_text import terminal
 from stellwerk.plugins.registry import known_plugins, watched_kinds
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.profile import LoadedProfile, load_profile
+from stellwerk_kube.clock import Clock, SystemClock
+from stellwerk_kube.compatibility import Compatibility
+from stellwerk_kube.errors import ConfigurationError, ProfileError, SchedulerError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
+from stellwerk_kube.resource_amounts import CPU, MEMORY
+from stellwerk_kube.untrusted_text import terminal
 from stellwerk_simulation.arrivals import (
     Arrivals,
     as_listed,

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.models.pod_resources import CPU, MEMORY
+from stellwerk_kube.resource_amounts import CPU, MEMORY
 from stellwerk_simulation.run_metrics import GPU, RunResult
 
 

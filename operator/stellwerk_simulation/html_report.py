@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
-from stellwerk.models.untrusted_text import printable_lines
+from stellwerk_kube.untrusted_text import printable_lines
 from stellwerk_simulation.figures import FIGURES, CurvePoint, Figure, curve
 from stellwerk_simulation.report import Lines
 from stellwerk_simulation.run_metrics import RunResult

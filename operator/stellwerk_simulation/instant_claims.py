@@ -15,17 +15,17 @@ from typing import Any, Final, TypeAlias
 from typing_extensions import override
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.errors import NotFound
 from stellwerk.framework.extension_points import PRE_BIND
 from stellwerk.framework.interface import APICall
 from stellwerk.framework.offline import Offline, OfflineError
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, CycleState, Status
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.plugins.dynamic_resources.claims import is_allocated, reserved_for, uid_of
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
+from stellwerk_kube.errors import NotFound
+from stellwerk_kube.json_values import JsonObject
 
 TEMPLATE: Final = "ResourceClaimTemplate"
 POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"

@@ -7,8 +7,8 @@ ends in a ConfigurationError and in nothing else.
 from collections.abc import Callable
 from typing import TypeVar
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
 
 Made = TypeVar("Made")
 

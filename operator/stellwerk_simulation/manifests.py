@@ -8,19 +8,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from stellwerk.clock import parse_moment
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.admission import Admission
 from stellwerk.models.gpu import DEVICES, MODEL_LABEL, GpuRequest, gpu_request
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.manifests import counted
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
-from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk.models.pod_templates import is_written
-from stellwerk.models.pod_templates import pods_of as pods_of_controller
-from stellwerk.models.yaml_file import STANDARD_INPUT
+from stellwerk_kube.admission import Admission
+from stellwerk_kube.clock import parse_moment
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
+from stellwerk_kube.resource_amounts import CPU, MEMORY
+from stellwerk_kube.yaml_file import STANDARD_INPUT
 from stellwerk_simulation.manifest_errors import made, some
+from stellwerk_simulation.manifest_reader import counted
+from stellwerk_simulation.pod_templates import is_written
+from stellwerk_simulation.pod_templates import pods_of as pods_of_controller
 from stellwerk_simulation.trace import Named, TraceNode, TracePod, since_the_first
 
 ARRIVES: Final = "simulation.stellwerk.dev/arrives-seconds"

@@ -17,24 +17,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from stellwerk.clock import Clock, SystemClock
-from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.framework.diagnosis import reason_counts
-from stellwerk.models.admission import Admission
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group_key import COSCHEDULING_LABEL
-from stellwerk.models.pod_templates import pods_of
-from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
+from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.decide import decide
 from stellwerk.world.supposed_nodes import suppose_node
 from stellwerk.world.world import World
+from stellwerk_kube.admission import Admission
+from stellwerk_kube.clock import Clock, SystemClock
+from stellwerk_kube.errors import ConfigurationError, SchedulerError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from stellwerk_simulation.arrivals import Arrivals, typical_pods
 from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world, node_manifest
 from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.manifest_errors import made
+from stellwerk_simulation.pod_templates import pods_of
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.trace import TraceNode, TracePod
 

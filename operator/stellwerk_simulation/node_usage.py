@@ -13,13 +13,13 @@ from typing import Any, Final, cast
 from typing_extensions import override
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.clock import Clock
-from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.handle import NothingRead
 from stellwerk.framework.services import ClusterClient, NumberSource, Web
-from stellwerk.models.declared_usage import at_load, parse_load, parse_usage
-from stellwerk.models.json_values import JsonObject
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.clock import Clock
+from stellwerk_kube.declared_usage import at_load, parse_load, parse_usage
+from stellwerk_kube.errors import NotFound, SchedulerError
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.trace import TracePod
 
 METRICS_PATH: Final = "/apis/metrics.k8s.io/v1beta1/nodes"

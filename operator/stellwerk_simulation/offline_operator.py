@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from stellwerk.app import Operator, RunOptions
-from stellwerk.clock import VirtualClock, parse_moment
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import Offline
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.journal.entries import Head, WatchEvent
 from stellwerk.metrics import Metrics
-from stellwerk.models.compatibility import (
+from stellwerk_kube.clock import VirtualClock, parse_moment
+from stellwerk_kube.compatibility import (
     RECORDED,
     Compatibility,
     FeatureGates,

@@ -8,11 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from stellwerk.errors import ConfigurationError, ProfileError
-from stellwerk.models.compatibility import Compatibility, compatibility_beside
-from stellwerk.models.name_syntax import suggestion
-from stellwerk.models.profile import KIND, LoadedProfile, load_profile
-from stellwerk.models.yaml_file import read_kinds
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
 from stellwerk.plugins.gpu.fragmentation import TypicalPod
 from stellwerk.plugins.gpu_best_fit import GpuBestFit
@@ -22,6 +17,11 @@ from stellwerk.plugins.gpu_packing import GpuPacking
 from stellwerk.plugins.gpu_pattern_plan import GpuPatternPlan
 from stellwerk.plugins.gpu_share import GpuShare
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import KIND, LoadedProfile, load_profile
+from stellwerk_kube.compatibility import Compatibility, compatibility_beside
+from stellwerk_kube.errors import ConfigurationError, ProfileError
+from stellwerk_kube.names import suggestion
+from stellwerk_kube.yaml_file import read_kinds
 from stellwerk_simulation.arrivals import planned_kinds
 from stellwerk_simulation.trace import TracePod
 

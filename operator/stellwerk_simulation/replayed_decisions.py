@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 from typing_extensions import override
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.errors import SchedulerError
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
@@ -51,6 +50,7 @@ from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.pod_status import LEAVE_NOMINATION
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.errors import SchedulerError
 
 _MOST_HELD: Final = 200_000
 """Entries; no decision takes longer."""

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from stellwerk.answers.pod import PodExplanation
 from stellwerk.backend.queued_pod import IN_FLIGHT, ActiveItem, QueuedPod
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.records import DecisionRecord
@@ -35,8 +36,6 @@ from stellwerk.journal.entries import (
     WatchEvent,
     Yielded,
 )
-from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.world.decide import Decision, Failure, apply, decide, release, requeue
@@ -45,6 +44,7 @@ from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
 from stellwerk_simulation.replay_result import (
     ReplayResult,

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from stellwerk.errors import ConfigurationError
+from stellwerk_kube.errors import ConfigurationError
 from stellwerk_simulation.answers import (
     ComparedFigure,
     SimulatedPod,

@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.cases.profile_manifests import ProfileManifests
 from stellwerk.journal.entries import (
     Decided,
     Entry,
@@ -26,12 +25,13 @@ from stellwerk.journal.entries import (
     SnapshotWritten,
     WatchEvent,
 )
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import GROUP_KINDS
-from stellwerk.models.profile import KIND
+from stellwerk.profiles.spec.profile import KIND
 from stellwerk.world.decide import apply, decide
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.profile_manifests import ProfileManifests
 from stellwerk_simulation.instant_claims import InstantClaims
 from stellwerk_simulation.instant_cluster import InstantCluster, Pods
 from stellwerk_simulation.instant_groups import InstantGroups

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from stellwerk.backend.cache import Cache
 from stellwerk.models.gpu import DEVICES
-from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.plugins.gpu.fragmentation import FloatColumn, Fragmentation, TypicalPods, idle_cpu
 from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.resource_amounts import CPU, MEMORY
 from stellwerk_simulation.arrivals import gpu_capacity
 from stellwerk_simulation.node_usage import MeasuredNodes
 from stellwerk_simulation.trace import TraceNode, TracePod

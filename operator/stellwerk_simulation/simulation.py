@@ -15,19 +15,19 @@ from typing_extensions import override
 
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.queued_pod import Place, QueuedPod
-from stellwerk.clock import VirtualClock
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.interface import APICall
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.profile import LoadedProfile
-from stellwerk.models.selectors import LabelSelector, parse_label_selector
 from stellwerk.plugins.dynamic_resources.claims import why_not_ready
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
+from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.decide import Failure, apply, decide
 from stellwerk.world.gangs.group_gates import GroupGates
 from stellwerk.world.world import World
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.selectors import LabelSelector, parse_label_selector
 from stellwerk_simulation.arrivals import Arrivals
 from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world
 from stellwerk_simulation.instant_claims import InstantClaims

@@ -17,13 +17,13 @@ from typing_extensions import override
 
 from stellwerk.journal.entries import WatchEvent
 from stellwerk.journal.reader import open_journal
-from stellwerk.models.compatibility import Compatibility, compatibility_beside
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.manifests import admitted, settled
-from stellwerk.models.yaml_file import read_objects
+from stellwerk_kube.compatibility import Compatibility, compatibility_beside
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.yaml_file import read_objects
 from stellwerk_simulation.cluster import node_manifest
 from stellwerk_simulation.cluster_objects import USED
 from stellwerk_simulation.manifest_errors import made, some
+from stellwerk_simulation.manifest_reader import admitted, settled
 from stellwerk_simulation.manifests import (
     FINISHED,
     is_manifest_file,

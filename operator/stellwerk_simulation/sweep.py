@@ -18,10 +18,10 @@ from statistics import mean, stdev
 from typing import Any, Final, Self
 
 from stellwerk import __version__
-from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.name_syntax import suggestion
-from stellwerk.models.yaml_file import read_one_yaml
+from stellwerk_kube.errors import ConfigurationError, SchedulerError, UnreachableError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.names import suggestion
+from stellwerk_kube.yaml_file import read_one_yaml
 from stellwerk_simulation.answers import ComparedFigure, SweepAnswer, SweptCluster, SweptProfile
 from stellwerk_simulation.comparison import comparison, differences, half_width_95
 from stellwerk_simulation.experiment import Experiment, Progress, interrupts_left_to_parent

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from stellwerk.errors import ConfigurationError
+from stellwerk_kube.errors import ConfigurationError
 from stellwerk_simulation.run_metrics import Event, RunResult
 
 _FORMAT: Final = "stellwerk sweep 1"

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import WHOLE
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.name_syntax import is_label_value
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.names import is_label_value
 
 Row = TypeVar("Row")
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 from typing_extensions import override
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.clock import VirtualClock
 from stellwerk.world.loop import TIMERS, ActiveQ, Timer, Waits, scheduling_loop
 from stellwerk.world.world import World
+from stellwerk_kube.clock import VirtualClock
 from stellwerk_simulation.instant_cluster import InstantCluster
 
 _MOST_TIMERS: Final = 1000

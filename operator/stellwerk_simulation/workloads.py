@@ -8,7 +8,7 @@ on its workload and its number alone, so that two schedulers are given the same.
 import random  # noqa: TID251  (seeded by the number of a pod: the same pods in every run)
 from typing import Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 
 CONSTRAINED: Final = ("spread", "prefspread", "anti", "aff", "prefanti")
 KINDS: Final = ("basic", *CONSTRAINED, "zipf", "unique")

@@ -19,13 +19,13 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.extension_points import FILTER, SCORE
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.snapshot.columns import ChangeCursor
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.node import parse_node
 from stellwerk_simulation.workloads import KINDS, node_name
 from tests.benchmarks.workloads import make_node, make_pod
 

@@ -9,11 +9,11 @@ import gc
 import time
 from random import Random
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.dynamic_resources.allocator import FilterTimeoutError
 from stellwerk.plugins.dynamic_resources.node_verdicts import (
     _STEPS_OF_ONE_NODE as STEPS_OF_ONE_NODE,
 )
+from stellwerk_kube.json_values import JsonObject
 from tests.properties.plugins.test_device_search import Node, device, large_claim
 
 SEARCHES = 1000

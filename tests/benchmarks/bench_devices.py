@@ -21,13 +21,13 @@ from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
 from stellwerk.garbage import collect_seldom
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.profile import load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, SLICE_SECONDS
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_cache, make_node, make_pod
 
 DRIVER = "gpu.example.com"

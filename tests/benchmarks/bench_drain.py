@@ -18,7 +18,7 @@ from typing import Final
 
 import uvloop
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.benchmarks.drain import Load, Scheduler, drain
 from tests.benchmarks.embedded_api import embedded_api
 

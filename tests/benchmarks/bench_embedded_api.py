@@ -25,9 +25,9 @@ import uvloop
 import yaml
 from aiohttp import web
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster import cluster
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import node_name, posted_node
 from tests.benchmarks.embedded_api import embedded_api
 from tests.support.tenants import counted_calls

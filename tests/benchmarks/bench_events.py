@@ -27,7 +27,7 @@ from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import node_name
 from tests.benchmarks.workloads import make_node
 from tests.support.fake_api import client_of, kubeconfig

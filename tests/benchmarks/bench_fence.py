@@ -26,8 +26,8 @@ from typing_extensions import override
 from stellwerk.client.connection import Fence, open_fence
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.clock import SuspendAwareClock, SystemClock
 from stellwerk.metrics import Metrics
+from stellwerk_kube.clock import SuspendAwareClock, SystemClock
 from tests.support.fake_api import kubeconfig
 
 CALLS = 20_000

@@ -19,9 +19,9 @@ from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.scheduler.observers.instruments import ProfileMetricsRecorder
 from stellwerk.scheduler.schedule_one import SAMPLED_ATTEMPTS
 from stellwerk.snapshot.snapshot import NodeView

@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.benchmarks.bench_scale import Cluster, Size
 
 _PARTS: Final[Mapping[str, str]] = {
     "tests/benchmarks/": "texts of the API: names, uids, versions",
-    "stellwerk/models/node": "records of nodes",
+    "stellwerk_kube/node": "records of nodes",
     "stellwerk/models/": "records of pods, specs, label sets",
     "stellwerk/handlers/": "what deliveries know",
     "stellwerk/backend/": "the cache: maps, and usage of each node",

@@ -22,17 +22,17 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
-from stellwerk.clock import VirtualClock
 from stellwerk.framework.types import CycleState
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import decide
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World, offline_profile, offline_queue
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from stellwerk_plugins.numa.plugin import NodeResourceTopologyMatch
 from tests.support.builders import make_node
 from tests.support.plugin_runs import make_plugin

@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.cases.decide import Case
-from stellwerk.clock import SystemClock, VirtualClock
 from stellwerk.journal.entries import Head, SnapshotWritten
 from stellwerk.journal.writer import JournalOptions, JournalWriter
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.world.decide import decide
+from stellwerk_kube.clock import SystemClock, VirtualClock
+from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import eventually, make_profile, quiet, running
 

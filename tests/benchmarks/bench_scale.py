@@ -26,15 +26,15 @@ import orjson
 from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
-from stellwerk.clock import SystemClock
 from stellwerk.framework.services import Recorder
 from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.delivery import EVENTS_PER_SLICE, WATCHED, Delivery
 from stellwerk.handlers.fastlane import StreamRefused, WatchStream
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
-from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST
+from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST
+from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import KINDS, posted_pod
 from tests.benchmarks.workloads import NAMESPACE_PODS, listed_node, listed_pod, namespace
 from tests.support.memory_client import MemoryClient

@@ -12,8 +12,8 @@ import gc
 import statistics
 import time
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 

@@ -13,8 +13,8 @@ import gc
 import statistics
 import time
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import KINDS
 from tests.benchmarks.workloads import make_node, make_pod
 from tests.support.in_process import make_profile, quiet, running

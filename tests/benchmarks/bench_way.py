@@ -22,8 +22,8 @@ from unittest.mock import patch
 
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
 from stellwerk.scheduler import binding_cycle
+from stellwerk_kube.clock import VirtualClock
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 

@@ -21,9 +21,9 @@ import uvloop
 from typing_extensions import override
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from tests.benchmarks.workloads import listed_node, listed_pod
 
 _ROUNDS: Final = 9

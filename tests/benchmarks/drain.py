@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 
 from stellwerk.client.credentials import Credentials, load_credentials
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import (
     HIGH_PRIORITY,
     LOW_PODS_PER_NODE,

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 import uvloop
 
 from stellwerk.garbage import collect_seldom
+from stellwerk_cli.embedded_cluster import install_profiles
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_cluster.command import install_profiles
 from stellwerk_simulation.workloads import posted_node
 from tests.benchmarks.workloads import listed_pod
 

@@ -19,18 +19,18 @@ from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
 from stellwerk.backend.scheduling_queue import MAX_UNSCHEDULABLE_SECONDS
-from stellwerk.clock import SystemClock
 from stellwerk.framework.offline import Offline
 from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.delivery import EVENTS_PER_SLICE, SLICE_SECONDS
 from stellwerk.metrics import Metrics
+from stellwerk_kube.clock import SystemClock
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 TEMPLATES: Final = 6
 _ZONES: Final = 3

@@ -25,11 +25,11 @@ from typing import Any, Final
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.clock import VirtualClock
 from stellwerk.framework.runtime import FilterPhase, ScorePhase
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.schedule_one import ScheduleOne
+from stellwerk_kube.clock import VirtualClock
 from stellwerk_simulation.workloads import KINDS
 from tests.benchmarks.workloads import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running

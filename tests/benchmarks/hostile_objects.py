@@ -16,7 +16,7 @@ from typing import Final
 import orjson
 
 from stellwerk.garbage import collect_seldom
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.hostile_fields import NODE_FIELDS, OTHER_FIELDS, POD_FIELDS
 from tests.support.hostile_objects import OBJECTS
 from tests.support.hostile_world import hostile_world

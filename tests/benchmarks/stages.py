@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
-from stellwerk import cli
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.event_recorder import EventRecorder
@@ -27,6 +26,7 @@ from stellwerk.scheduler import event_handlers
 from stellwerk.scheduler.binding_cycle import BindingCycle, BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.schedule_one import ScheduleOne
+from stellwerk_cli import cli
 
 Answer = TypeVar("Answer")
 

@@ -26,8 +26,8 @@ from tests.support.skipped_time import run_skipping
 if TYPE_CHECKING:
     from random import Random
 
-    from stellwerk.clock import VirtualClock
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.clock import VirtualClock
+    from stellwerk_kube.json_values import JsonObject
 
 
 SPECS: Final = 500

@@ -14,9 +14,9 @@ from random import Random
 from statistics import mean
 from typing import Any, Final
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import LoadedProfile, load_profile
 from stellwerk.plugins.registry import add_installed, installed_points, known_plugins
+from stellwerk.profiles.spec.profile import LoadedProfile, load_profile
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.arrivals import Arrivals
 from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.manifests import pod_of

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import CONSTRAINED, KINDS
 from tests.benchmarks import bench_decide, bench_drain, bench_events
 from tests.benchmarks.chart import line_chart

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from stellwerk.cel.environment import Environment
-from stellwerk.cel.types import DYN, INT, STRING, ObjectType, list_of
+from stellwerk_kube.cel.environment import Environment
+from stellwerk_kube.cel.types import DYN, INT, STRING, ObjectType, list_of
 
 pytestmark = pytest.mark.benchmark
 

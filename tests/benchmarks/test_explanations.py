@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.cases.decide import Case
 from stellwerk.explain.records import BEST, DecisionRecords
 from stellwerk.explain.report import explain_on
 from stellwerk.world.decide import choose, decide, find_nodes, score
 from stellwerk.world.world import offline_profile
+from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_node, make_pod, pod_info
 
 pytestmark = pytest.mark.benchmark

@@ -14,9 +14,9 @@ from random import Random
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.cases.decide import Case
-from stellwerk.models.node import parse_node
 from stellwerk.world.decide import decide
+from stellwerk_kube.node import parse_node
+from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_large_cache, make_node, make_pod, pod_info
 from tests.support.decisions import Decider
 

@@ -14,11 +14,11 @@ import pytest
 
 from stellwerk.backend.cache import Cache
 from stellwerk.framework.types import CycleState
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_node, make_pod
 from tests.support.plugin_runs import make_plugin
 

@@ -17,11 +17,11 @@ import pytest
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.events import Action, ClusterChange, Resource, node_update_actions
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.plugins.node_affinity import NodeAffinity
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.plugins.taint_toleration import TaintToleration
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support.builders import make_node, pod_info
 from tests.support.plugin_runs import make_plugin
 from tests.support.queue_driver import Policy, QueueDriver

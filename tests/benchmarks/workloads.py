@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import node_name, on_node, posted_node, posted_pod
 
 NAMESPACE_PODS: Final = 10_000

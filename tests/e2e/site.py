@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.pod_resources import resource_amounts
-from stellwerk.models.quantity import milli_units
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.quantity import milli_units
+from stellwerk_kube.resource_amounts import resource_amounts
 from tests.support.kubectls import Done, Kubectl, helm, newest, program_of
 from tests.support.repository import ROOT
 
@@ -164,7 +164,7 @@ class Site:
     def stellwerk(self, *arguments: str) -> JsonObject:
         """The answer of a command, in JSON, through a port that kubectl forwards."""
         process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "stellwerk", *arguments, "-o", "json"],
+            [sys.executable, "-X", "faulthandler", "-m", "stellwerk_cli", *arguments, "-o", "json"],
             env={
                 **self.environment,
                 "PATH": f"{self.kubectl.program.parent}{os.pathsep}{self.environment['PATH']}",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.e2e.site import (
     DEPLOYMENT,
     MADE_HERE,

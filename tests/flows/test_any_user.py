@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.cli import build_parser
-from stellwerk.models.json_values import JsonObject
+from stellwerk_cli.cli import build_parser
+from stellwerk_kube.json_values import JsonObject
 from tests.support.enforced_process import enforced_cluster
 from tests.support.processes import fetch, running, until
 from tests.support.repository import ROOT

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from stellwerk.commands.bench import LABEL
-from stellwerk.commands.schemas import document
-from stellwerk.demo.sandbox import open_sandbox
+from stellwerk_cli.commands.bench import LABEL
+from stellwerk_cli.commands.schemas import document
+from stellwerk_cli.demo.sandbox import open_sandbox
+from stellwerk_cli.embedded_cluster import api_features
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_cluster.command import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.json_schema import violations
 from tests.support.processes import command, running, until

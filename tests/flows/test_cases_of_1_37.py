@@ -10,23 +10,18 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
-from stellwerk.cases.decide import CaseError, decide
-from stellwerk.errors import ProfileError
 from stellwerk.framework.events import QUEUE, QUEUE_SKIP, Action, ClusterChange, Resource
 from stellwerk.framework.handle import STANDING_CLOCK
 from stellwerk.framework.types import CODE_NAMES
 from stellwerk.models.api_kinds import API_KINDS, chosen_version
-from stellwerk.models.compatibility import Compatibility, release_named
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.plugin_args import InterPodAffinityArgs
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.models.pod_resources import resource_amounts
-from stellwerk.models.profile import load_profile
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.plugins.gang_scheduling import GangScheduling, placement_feasible
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.plugin_args import InterPodAffinityArgs
+from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.scheduler.gangs.group_conditions import ScheduledCondition, conditions_patch
 from stellwerk.world.gangs.group_request import TakenGroup, take_members, why_disagreeing
 from stellwerk.world.gangs.pod_groups import GroupMembers, PodGroupBook
@@ -35,6 +30,11 @@ from stellwerk_cluster.apimachinery.feature_gates import feature_gates, gates_of
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
 from stellwerk_cluster.apimachinery.releases import runtime_config
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.compatibility import Compatibility, release_named
+from stellwerk_kube.errors import ProfileError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_amounts import resource_amounts
+from stellwerk_simulation.cases.decide import CaseError, decide
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.corpus_of_1_37 import both_releases, cases, differences
 from tests.support.group_decisions import GroupWorld

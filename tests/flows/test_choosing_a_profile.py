@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.cli import main
+from stellwerk_cli.cli import main
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.example_cluster import nodes, pods
 from tests.support.kubectls import newest, program_of

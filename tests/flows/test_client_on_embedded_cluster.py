@@ -10,11 +10,11 @@ import pytest
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.clock import SystemClock
-from stellwerk.errors import Conflict, NotFound
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.errors import Conflict, NotFound
 from tests.support.recordings import WIRE_RELEASE
 
 PODS = "/api/v1/namespaces/default/pods"

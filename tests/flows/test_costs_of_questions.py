@@ -10,13 +10,13 @@ import orjson
 import pytest
 from aiohttp import web
 
-from stellwerk.errors import ConfigurationError
+from stellwerk.answers.what_if import Supposition, WhatIf
 from stellwerk.explain.steps import OutOfTime
 from stellwerk.explain.what_if import what_if
-from stellwerk.listening import json_within
-from stellwerk.models.answers.what_if import Supposition, WhatIf
 from stellwerk.serving.http import LIMITS
 from stellwerk.world.world import World
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.listening import json_within
 from tests.support.builders import make_node, make_pod
 from tests.support.findings import hold
 from tests.support.hostile_objects import OBJECTS

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import Forbidden
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import Forbidden
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster

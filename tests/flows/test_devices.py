@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import Forbidden
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.steps import finished
-from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler import schedule_one, time_slice
 from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import Forbidden
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping

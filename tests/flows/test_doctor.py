@@ -15,16 +15,16 @@ import pytest
 import yaml
 from aiohttp import web
 
-from stellwerk.commands.diagnosis import checks
-from stellwerk.commands.diagnosis.survey import Survey
-from stellwerk.commands.port_arguments import IN_PLACE
-from stellwerk.demo.sandbox import open_sandbox
 from stellwerk.models import unserved_pods
-from stellwerk.models.crd import crd_manifest
-from stellwerk.models.json_values import JsonObject
+from stellwerk.profiles.spec.crd import crd_manifest
+from stellwerk_cli.commands.diagnosis import checks
+from stellwerk_cli.commands.diagnosis.survey import Survey
+from stellwerk_cli.commands.port_arguments import IN_PLACE
+from stellwerk_cli.demo.sandbox import open_sandbox
 from stellwerk_cluster.apiserver.http import ApiServer
 from stellwerk_cluster.apiserver.responses import Answer
 from stellwerk_cluster.kubeconfig import KubeconfigFile
+from stellwerk_kube.json_values import JsonObject
 from tests.support.broken_installations import (
     BROKEN,
     Site,

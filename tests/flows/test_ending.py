@@ -15,14 +15,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from stellwerk.clock import SystemClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.observers.instruments import StaleWatches
 from stellwerk.supervision import ENDED_AT_ONCE
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.processes import Process, running, trusting

@@ -35,7 +35,7 @@ def decide(*cases: dict[str, Any], path: Path) -> subprocess.CompletedProcess[st
     """Decide cases in one process, with the packages of a directory."""
     search = os.pathsep.join(map(str, (path, ROOT / "operator")))
     return subprocess.run(
-        [sys.executable, "-m", "stellwerk", "decide", "-"],
+        [sys.executable, "-m", "stellwerk_cli", "decide", "-"],
         input="\n".join(map(json.dumps, cases)),
         capture_output=True,
         text=True,

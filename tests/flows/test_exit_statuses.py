@@ -18,9 +18,9 @@ import pytest
 import yaml
 from typing_extensions import override
 
-from stellwerk.cli import main
 from stellwerk.client.kubernetes import KubernetesClient, pod_path
-from stellwerk.commands.cluster_client import with_client
+from stellwerk_cli.cli import main
+from stellwerk_cli.commands.cluster_client import with_client
 from stellwerk_cluster.identity.assembly import ADMIN
 from stellwerk_cluster.kubeconfig import CONTEXT
 from tests.support.builders import make_node, make_pod

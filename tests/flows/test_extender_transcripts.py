@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from stellwerk.convert.conversion import convert
-from stellwerk.models.json_values import JsonObject
+from stellwerk_cli.convert.conversion import convert
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.json_values import JsonObject
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.recordings import scenario, transcript_modules
 from tests.support.rights import ENFORCED, operator_token

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from stellwerk.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, running
 from tests.support.scripted_plugins import Script, installed

@@ -1,7 +1,7 @@
 """Files and addresses that profiles name cost their profile alone: none is read or called unasked.
 
 The operator is a process with `--extender-files-dir` and `--extender-allow`; what holds in a pod is
-in tests/unit/models/test_destinations.py.
+in tests/unit/stellwerk_kube/test_destinations.py.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from stellwerk.models.destinations import UrlPrefix
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_kube.destinations import UrlPrefix
+from stellwerk_kube.json_values import JsonObject
 from tests.flows.test_ending import cluster_for_operator
 from tests.support.builders import make_pod
 from tests.support.fake_extender import fake_extender

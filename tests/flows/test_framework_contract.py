@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import Conflict, Forbidden, NotFound
 from stellwerk.framework.interface import PermitResult, PreFilterResult
 from stellwerk.framework.types import OK, SKIP, Code, FilterResult, Status
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import Conflict, Forbidden, NotFound
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.scripted_plugins import Script, installed

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
 from stellwerk.explain.queue_facts import rfc3339
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.hollow.device_descriptions import read_description
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.flows.test_devices import NOT_READY, binding_of
 from tests.support.builders import make_node
 from tests.support.repository import ROOT

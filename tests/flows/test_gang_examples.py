@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.models.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
+from stellwerk.profiles.spec.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, RELEASES
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.gang_examples import EXAMPLES, VERSIONS, WRITTEN, directory, examples
 from tests.support.repository import ROOT

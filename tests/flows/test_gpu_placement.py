@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
-from stellwerk.clock import VirtualClock
 from stellwerk.models.gpu import DEVICE_IDS, WHOLE, parse_device_ids
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import API_VERSION, KIND, load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import API_VERSION, KIND, load_profile
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.arrivals import Arrivals, inflated, typical_pods
 from stellwerk_simulation.cluster import node_manifest, pod_manifest
 from stellwerk_simulation.ready_profiles import ready_manifest

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.hollow.device_descriptions import read_description
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping

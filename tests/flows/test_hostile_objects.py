@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.hostile_fields import POD_FIELDS
 from tests.support.hostile_objects import OBJECTS

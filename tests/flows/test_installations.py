@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from stellwerk import __version__
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
+from stellwerk.profiles.spec.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_kube.json_values import JsonObject
 from tests.support import chart_files
 from tests.support.findings import hold
 from tests.support.kubectls import helm, newest, program_of

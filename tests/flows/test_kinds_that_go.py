@@ -16,14 +16,14 @@ from unittest.mock import patch
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP as PROFILES
-from stellwerk.models.profile import PLURAL
+from stellwerk.profiles.spec.profile import GROUP as PROFILES
+from stellwerk.profiles.spec.profile import PLURAL
 from stellwerk.scheduler import schedule_one, time_slice
 from stellwerk.scheduler.gangs import group_cycle
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
 from stellwerk_cluster.cluster import ClusterOptions
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.flows.test_devices import CLASS, check_devices, claim_object, consumers, slice_of
 from tests.flows.test_plugins_people_add import (
     QUOTAS,

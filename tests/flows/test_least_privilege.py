@@ -22,20 +22,20 @@ from stellwerk.app import RunOptions, run
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.clock import SystemClock
-from stellwerk.errors import NotFound
 from stellwerk.handlers.delivery import WATCHED
 from stellwerk.metrics import Metrics
-from stellwerk.models.crd import crd_manifest
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, PLURAL
-from stellwerk.models.profile_revision import KEPT_REVISIONS
+from stellwerk.profiles.spec.crd import crd_manifest
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
+from stellwerk.profiles.spec.revision import KEPT_REVISIONS
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
+from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.errors import NotFound
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 from tests.support.repository import ROOT
 from tests.support.rights import (

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from stellwerk.client.lease import HOLDER_ANNOTATION, POD_ANNOTATION
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 from tests.support.kubectls import helm, newest, program_of
 from tests.support.lease_scheduler import IDENTITY, Placements, kube_scheduler

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from stellwerk.framework.types import CycleState
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.plugin_description import ExtensionPoint
-from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
+from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.fake_extender import fake_extender
 from tests.support.in_process import InProcess, eventually, running

@@ -19,11 +19,11 @@ import yaml
 from aiohttp import web
 from yarl import URL
 
-from stellwerk.listening import Limits
-from stellwerk.page import server
 from stellwerk.serving.http import LIMITS, HttpServer, Probes
+from stellwerk_cli.page import server
 from stellwerk_cluster import cluster
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.listening import Limits
 from tests.support import limited_ports
 from tests.support.builders import make_node, make_pod
 from tests.support.enforced_process import EnforcedCluster, enforced_cluster

@@ -1,7 +1,7 @@
 """Texts that no decision reads, and credentials, get nowhere: not into logs, events, or answers.
 
 Objects of every kind are filled with marks from the tables of the API's types; what names an object
-is its own. Recordings are held in tests/unit/journal/test_kept.py.
+is its own. Recordings are held in tests/unit/journal/test_recorded_fields.py.
 """
 
 import io
@@ -13,12 +13,12 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.app import Operator
-from stellwerk.journal.kept import kept
+from stellwerk.journal.recorded_fields import kept
 from stellwerk.logs import TRACE, TextFormatter
-from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.findings import hold
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running

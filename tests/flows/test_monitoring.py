@@ -13,7 +13,7 @@ import aiohttp
 import yaml
 
 from stellwerk.metrics import Metrics
-from stellwerk.models.crd import crd_manifest
+from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk.serving.exposition import exposition
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.identity.rbac import RBAC_GROUP

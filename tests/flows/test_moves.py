@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.cli import main
-from stellwerk.commands.moving import carry_out
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
+from stellwerk_cli.cli import main
+from stellwerk_cli.commands.moving import carry_out
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.current_placement import Rescheduled
 from stellwerk_simulation.defragmentation import DefragPlan
 from tests.support.builders import make_node

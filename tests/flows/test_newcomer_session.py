@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from stellwerk.demo.sandbox import open_sandbox
-from stellwerk_cluster.command import api_features
+from stellwerk_cli.demo.sandbox import open_sandbox
+from stellwerk_cli.embedded_cluster import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.kubectl_session import Line, recorded, shown, typed
 from tests.support.kubectls import program_of

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import yaml
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.hollow.eviction_thresholds import parse_configuration
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.hollow.lifecycle import parse_stages
+from stellwerk_kube.json_values import JsonObject
 from tests.support.node_driver import ClusterDriver, hollow_pod
 from tests.support.repository import ROOT
 

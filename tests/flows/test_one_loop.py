@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.manifests import ARRIVES, RUNS
 from tests.support.builders import make_node, make_pod
 from tests.support.pod_groups import make_group

@@ -23,7 +23,7 @@ import yaml
 
 from stellwerk import __version__
 from stellwerk.metrics import Metrics
-from stellwerk.models.crd import crd_manifest
+from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.assembly import IdentityOptions

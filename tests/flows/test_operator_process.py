@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cli import UNREACHABLE, USAGE_ERROR
+from stellwerk_cli.cli import UNREACHABLE, USAGE_ERROR
 from tests.support.enforced_process import enforced_cluster
 from tests.support.processes import fetch, running, until
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stellwerk.client.operator_port import NoAnswer
-from stellwerk.page.server import open_page
+from stellwerk_cli.page.server import open_page
 from tests.support.builders import make_pod
 from tests.support.hostile_answers import hostile_answers
 from tests.support.page_window import ScriptedPort

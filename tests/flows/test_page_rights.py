@@ -8,26 +8,26 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from stellwerk.app import RunOptions, run
-from stellwerk.client.operator_port import PortRefusal
-from stellwerk.commands.operator_port import LeaderPort, open_port
-from stellwerk.commands.port_arguments import PortAddress
-from stellwerk.errors import SchedulerError
-from stellwerk.models.answers.answer import PortAnswer
-from stellwerk.models.answers.dump import CacheDump
-from stellwerk.models.answers.listings import (
+from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.dump import CacheDump
+from stellwerk.answers.listings import (
     DecisionsPage,
     NodesPage,
     ProfilesPage,
     QueueHistoryPage,
     QueuePage,
 )
-from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.models.answers.what_if import WhatIf
-from stellwerk.page.server import open_page
+from stellwerk.answers.pod import PodExplanation
+from stellwerk.answers.what_if import WhatIf
+from stellwerk.app import RunOptions, run
+from stellwerk.client.operator_port import PortRefusal
 from stellwerk.serving.port import PortOptions
+from stellwerk_cli.commands.operator_port import LeaderPort, open_port
+from stellwerk_cli.commands.port_arguments import PortAddress
+from stellwerk_cli.page.server import open_page
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
+from stellwerk_kube.errors import SchedulerError
 from tests.support.in_process import make_profile
 from tests.support.rights import (
     ENFORCED,

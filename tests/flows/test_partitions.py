@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.cluster import ClusterOptions
+from stellwerk_kube.clock import VirtualClock
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping

@@ -14,8 +14,8 @@ import yaml
 
 from stellwerk import plugin_api
 from stellwerk.backend.queued_pod import Place
-from stellwerk.cli import main
 from stellwerk.plugins import registry
+from stellwerk_cli.cli import main
 from tests.support.builders import make_node, make_pod
 from tests.support.explaining_port import explaining_port
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
@@ -155,7 +155,7 @@ async def test_a_source_of_numbers_decides_with_what_it_read_last() -> None:
         ("framework.filter_result", ["FilterResult"], 1),
         ("framework.services", ["Handle"], 0),
         ("framework.events", ["QUEUE", "QUEUE_SKIP", "ClusterEventWithHint", "queue_if"], 0),
-        ("models.config_model", ["ConfigModel"], 0),
+        ("profiles.spec.config_model", ["ConfigModel"], 0),
         ("snapshot.book", ["Book"], 0),
         ("snapshot.changes", ["ChangeCursor"], 1),
     ],

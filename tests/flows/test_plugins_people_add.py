@@ -12,13 +12,13 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import API_VERSION, GROUP, KIND, PLURAL
+from stellwerk.profiles.spec.profile import API_VERSION, GROUP, KIND, PLURAL
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_plugins.load.sources import LoadWatcher, MetricsServer
 from tests.support.builders import make_node
 from tests.support.repository import ROOT

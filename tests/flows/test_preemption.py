@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.clock import VirtualClock
 from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.types import OK, Code, Status
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.invariants import check_bound_once
 from tests.support.scripted_plugins import Script, installed

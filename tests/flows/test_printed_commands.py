@@ -17,11 +17,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from stellwerk.cli import _COMMANDS
-from stellwerk.demo.sandbox import open_sandbox
-from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
+from stellwerk_cli.cli import _COMMANDS
+from stellwerk_cli.demo.sandbox import open_sandbox
+from stellwerk_cli.embedded_cluster import api_features
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_cluster.command import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import DRIVER, claim, request

@@ -7,12 +7,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, PLURAL
-from stellwerk.scheduler.profiles import profile_loader
+from stellwerk.profiles import loader as profile_loader
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.rights import ENFORCED

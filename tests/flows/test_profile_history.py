@@ -9,8 +9,8 @@ from pathlib import Path
 
 import orjson
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 from tests.support.in_process import make_profile
 from tests.support.kubectls import Done, Kubectl, newest, program_of

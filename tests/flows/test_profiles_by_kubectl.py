@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION
-from stellwerk.commands.operator_port import open_port
-from stellwerk.commands.port_arguments import PortAddress
-from stellwerk.errors import SchedulerError
-from stellwerk.models.json_values import JsonObject
+from stellwerk_cli.commands.operator_port import open_port
+from stellwerk_cli.commands.port_arguments import PortAddress
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.errors import SchedulerError
+from stellwerk_kube.json_values import JsonObject
 from tests.support.in_process import make_profile
 from tests.support.kubectls import Done, Kubectl, newest, program_of
 from tests.support.rights import ENFORCED

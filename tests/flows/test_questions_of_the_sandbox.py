@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from stellwerk.demo.sandbox import open_sandbox
-from stellwerk_cluster.command import api_features
+from stellwerk_cli.demo.sandbox import open_sandbox
+from stellwerk_cli.embedded_cluster import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from tests.support.builders import make_pod
 from tests.support.processes import command

@@ -14,9 +14,9 @@ import pytest
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.registry import IN_TREE
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin
 from tests.support.queue_driver import Policy, QueueDriver

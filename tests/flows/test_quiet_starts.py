@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.clock import SystemClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
+from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node
 from tests.support.in_process import make_profile
 from tests.support.rights import ENFORCED

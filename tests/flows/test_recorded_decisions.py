@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from stellwerk.cases.decide import decide
-from stellwerk.models.compatibility import ROWS, Compatibility, Release, release_named
+from stellwerk_kube.compatibility import ROWS, Compatibility, Release, release_named
+from stellwerk_simulation.cases.decide import decide
 from tests.support.corpus import SUITES, differences, read_suite
 from tests.support.repository import ROOT
 

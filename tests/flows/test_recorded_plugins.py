@@ -2,7 +2,7 @@
 
 import pytest
 
-from stellwerk.cases.plugin_cases import decide_plugin_case
+from stellwerk_simulation.cases.plugin_cases import decide_plugin_case
 from tests.support.recorded_plugins import SUITES, cases, differences
 
 

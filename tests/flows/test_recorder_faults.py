@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.clock import VirtualClock
 from stellwerk.journal import writer as journal_writer
 from stellwerk.journal.entries import Head
 from stellwerk.journal.reader import Journal
 from stellwerk.journal.writer import JournalOptions, JournalWriter
 from stellwerk.scheduler.observers.recording import Recording
+from stellwerk_kube.clock import VirtualClock
 from tests.support.builders import make_node, make_pod
 from tests.support.fault_cases import CASES
 from tests.support.fault_load import Load

@@ -23,10 +23,10 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
-from stellwerk.models.node import parse_node
 from stellwerk.scheduler import time_slice
 from stellwerk.world.extenders import is_failure
 from stellwerk.world.world import World
+from stellwerk_kube.node import parse_node
 from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Rerun
 from tests.support.builders import make_node, make_pod

@@ -18,7 +18,7 @@ FILES = (
     "README.md",
     "docs/operations.md",
     "Dockerfile",
-    "plugins/stellwerk.yaml",
+    ".ci/krew/stellwerk.yaml",
     "CHANGELOG.md",
 )
 BESIDE = (".ci/artifacts", "LICENSE", ".gitignore", "pyproject.toml")

@@ -40,9 +40,9 @@ def copy(tmp_path: Path) -> Path:
         "Dockerfile",
         "pyproject.toml",
         "charts/stellwerk/Chart.yaml",
-        "plugins/stellwerk.yaml",
+        ".ci/krew/stellwerk.yaml",
         "operator/stellwerk/__init__.py",
-        "requirements.lock",
+        "requirements/run.lock",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -52,8 +52,8 @@ def copy(tmp_path: Path) -> Path:
 def test_the_plugin_of_kubectl_names_its_archives_as_krew_s_index_asks(copy: Path) -> None:
     """The rules of validate-krew-manifest, and that the digests are those of the archives."""
     make("krew", copy / "dist", program=copy / ".ci/artifacts")
-    text = (copy / "plugins/stellwerk.yaml").read_text()
-    assert text == (ROOT / "plugins/stellwerk.yaml").read_text(), "run make krew"
+    text = (copy / ".ci/krew/stellwerk.yaml").read_text()
+    assert text == (ROOT / ".ci/krew/stellwerk.yaml").read_text(), "run make krew"
     plugin: dict[str, Any] = yaml.safe_load(text)
     assert plugin["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2"
     assert (plugin["kind"], plugin["metadata"]["name"]) == ("Plugin", "stellwerk")
@@ -178,9 +178,9 @@ def test_the_statement_names_every_file_its_commit_and_the_locked_packages(tmp_p
     ]
     source, *locks = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert re.fullmatch("[0-9a-f]{40}", source["digest"]["gitCommit"])
-    content = (ROOT / "requirements.lock").read_bytes()
+    content = (ROOT / "requirements/run.lock").read_bytes()
     digest = {"sha256": hashlib.sha256(content).hexdigest()}
-    assert {"uri": "file:requirements.lock", "digest": digest} in locks
+    assert {"uri": "file:requirements/run.lock", "digest": digest} in locks
 
 
 def test_every_vulnerability_has_its_statement_and_no_other_is_stated(copy: Path) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
 from stellwerk_cluster.apimachinery.releases import runtime_config
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.data_directory import DataDirectory
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.pod_groups import make_member
 from tests.support.rights import ENFORCED

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cases.decide import decide
-from stellwerk.models.compatibility import Compatibility, FeatureGates, Release, release_named
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.compatibility import Compatibility, FeatureGates, Release, release_named
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import decide
 from tests.support.builders import make_node, make_pod
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -6,9 +6,9 @@ import orjson
 import pytest
 import yaml
 
-from stellwerk.cli import main
 from stellwerk.journal.zstandard import framing
-from stellwerk.models.compatibility import PATCHES_BEFORE_THEY_COUNTED, older_meanings
+from stellwerk_cli.cli import main
+from stellwerk_kube.compatibility import PATCHES_BEFORE_THEY_COUNTED, older_meanings
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import RECORDINGS

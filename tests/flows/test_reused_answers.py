@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins import registry
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, running
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stellwerk.demo import demo
-from stellwerk.demo.demo import Example, run_demo
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import API_VERSION, PLURAL
+from stellwerk.profiles.spec.profile import API_VERSION, PLURAL
+from stellwerk_cli.demo import demo
+from stellwerk_cli.demo.demo import Example, run_demo
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.processes import command, fetch, running, server_of, until
 

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.recordings import scenario, scenarios, transcript_modules
 from tests.support.scheduler_comparison import Comparison
 from tests.support.scheduler_replay import Outcome, play

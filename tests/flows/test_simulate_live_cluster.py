@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.cli import main
-from stellwerk.commands.live_objects import read_objects_to_simulate
-from stellwerk.models.json_values import JsonObject
+from stellwerk_cli.cli import main
+from stellwerk_cli.commands.live_objects import read_objects_to_simulate
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.rights import (
     ENFORCED,

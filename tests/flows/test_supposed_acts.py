@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stellwerk.clock import VirtualClock
+from stellwerk.answers.what_if import Supposition
 from stellwerk.explain.what_if import what_if
-from stellwerk.models.answers.what_if import Supposition
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.supposed_acts import (
     cordoned,
     relabelled,
@@ -24,7 +22,9 @@ from stellwerk.models.supposed_acts import (
     uncordoned,
     untainted,
 )
-from stellwerk.models.taints import NO_SCHEDULE, Taint
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.node import NodeInfo, parse_node
+from stellwerk_kube.taints import NO_SCHEDULE, Taint
 from tests.support.answers import written
 from tests.support.builders import make_node
 from tests.support.skipped_time import run_skipping

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.cli import main
+from stellwerk_cli.cli import main
 from tests.unit.stellwerk_simulation.test_sweep import grid_of
 
 distributed = pytest.importorskip("distributed")
@@ -44,7 +44,16 @@ def test_a_dask_that_cannot_be_reached_is_one_line(
 @pytest.mark.long
 def test_an_interrupt_keeps_what_is_done_and_ends_the_processes(tmp_path: Path) -> None:
     file = grid_of(tmp_path, seeds={"from": 1, "to": 3000})
-    command = [sys.executable, "-m", "stellwerk", "simulate", "--sweep", str(file), "--jobs", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "stellwerk_cli",
+        "simulate",
+        "--sweep",
+        str(file),
+        "--jobs",
+        "2",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     results, kept = tmp_path / "grid.sqlite", 0
     deadline = time.monotonic() + 60

@@ -7,7 +7,6 @@ import orjson
 import pytest
 import yaml
 
-from stellwerk.cli import main
 from stellwerk.journal.entries import (
     GroupBegun,
     Head,
@@ -18,7 +17,8 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.journal.reader import open_journal
 from stellwerk.journal.zstandard import framing
-from stellwerk.models.profile import KIND
+from stellwerk.profiles.spec.profile import KIND
+from stellwerk_cli.cli import main
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import RECORDINGS
 

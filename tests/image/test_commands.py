@@ -4,7 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
-from stellwerk.cli import build_parser
+from stellwerk_cli.cli import build_parser
 from tests.image.conftest import BuiltImage
 from tests.image.test_operator import free_port, replica, schedules, write_account
 from tests.support.built_image import ACCOUNT_FOLDER, container

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.image.conftest import BuiltImage
 from tests.support.built_image import ACCOUNT_FOLDER, Pod, Running, container
 from tests.support.enforced_process import EnforcedCluster, enforced_cluster

@@ -6,8 +6,8 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from stellwerk.cases.decide import Case
 from stellwerk.explain.would_fit import WouldFit
+from stellwerk_simulation.cases.decide import Case
 from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples

@@ -19,16 +19,16 @@ from random import Random
 from typing import Any, Final
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.clock import VirtualClock
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import finished
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk.world.decide import decide
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.hollow.device_descriptions import read_description
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster

@@ -33,8 +33,8 @@ from typing import Any, Final, TypeAlias
 import aiohttp
 import orjson
 
-from stellwerk.cli import UNREACHABLE
-from stellwerk.models.json_values import JsonObject
+from stellwerk_cli.cli import UNREACHABLE
+from stellwerk_kube.json_values import JsonObject
 from tests.flows.test_costs_of_questions import eight_bodies, questions
 from tests.support.builders import make_pod
 from tests.support.device_cases import claim, request, selecting

@@ -16,6 +16,8 @@ from typing import Final
 
 OPERATOR: Final = Path(__file__).resolve().parents[2] / "operator"
 SMALL_LINES: Final = 80
+MANY_METHODS: Final = 25
+"""A class with more methods than this is named: it may hold several subjects."""
 QUESTIONS: Final = ("What", "Which", "How", "Why", "Who", "Whose", "Where", "When")
 """A docstring that begins with one of these circles what it is about."""
 CAPABILITIES: Final = {
@@ -23,7 +25,7 @@ CAPABILITIES: Final = {
     "groups": re.compile(r"gang|group|coscheduling"),
 }
 """Words in the paths of modules that a capability is spread over."""
-READERS_OF_ANSWERS: Final = ("stellwerk.page", "stellwerk.commands", "stellwerk.demo")
+READERS_OF_ANSWERS: Final = ("stellwerk_cli.page", "stellwerk_cli.commands", "stellwerk_cli.demo")
 """Packages that read what the operator answers, by attributes and not by string subscripts."""
 _NO_ANSWER: Final = re.compile(r"\['(?:metadata|spec|kind)'\]|match_info")
 """In a subscript of an object of the API, or of a request's path."""
@@ -95,6 +97,36 @@ class Module:
             and isinstance(node.slice.value, str)
             and not _NO_ANSWER.search(ast.unparse(node))
         ]
+
+    @cached_property
+    def functions(self) -> Sequence[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """Every function and method of the module, those within others too."""
+        return [
+            node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+
+    def private_functions_named_once(self) -> list[str]:
+        """The private functions and methods that one other place of the module names."""
+        named = Counter(node.id for node in self.nodes if isinstance(node, ast.Name))
+        named.update(node.attr for node in self.nodes if isinstance(node, ast.Attribute))
+        return [
+            function.name
+            for function in self.functions
+            if function.name.startswith("_")
+            and not function.name.endswith("__")
+            and named[function.name] == 1
+        ]
+
+    def classes_of_many_methods(self) -> list[tuple[str, int]]:
+        """(class, number of methods) of each that has more than MANY_METHODS."""
+        found = []
+        for node in self.nodes:
+            if isinstance(node, ast.ClassDef):
+                functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+                methods = sum(isinstance(each, functions) for each in node.body)
+                if methods > MANY_METHODS:
+                    found.append((node.name, methods))
+        return found
 
     def public_classes(self) -> list[str]:
         """The names of its classes that others may use."""
@@ -189,6 +221,13 @@ def lines(house: House) -> Iterator[str]:
     yield f"{len(modules)} modules, {sum(lines_of.values()):,} lines"
     for top, count in by_package.most_common():
         yield f"  {top}: {count} modules, {lines_of[top]:,} lines"
+    functions = sum(len(module.functions) for module in modules)
+    once = sum(len(module.private_functions_named_once()) for module in modules)
+    yield f"{once:,} of {functions:,} functions are private and named once beside their definition"
+    many = [pair for module in modules for pair in module.classes_of_many_methods()]
+    yield f"{len(many)} classes have more than {MANY_METHODS} methods"
+    for name, methods in sorted(many, key=lambda pair: -pair[1]):
+        yield f"  {name}: {methods}"
     small = [module for module in modules if module.is_small and not house.is_package(module)]
     alone = house.small(1)
     yield f"{len(small)} modules under {SMALL_LINES} lines, packages aside"

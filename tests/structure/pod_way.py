@@ -2,14 +2,14 @@
 
 `python -m tests.structure.pod_way` prints the way, module by module, and what it counts. An
 operator, started as `stellwerk run` starts it, schedules pods of an embedded cluster over a socket;
-counted is each time control enters a named function of `stellwerk` (a coroutine also when it goes
-on) from the bytes of the stream that show the pod to the bytes of the socket that carry its binding
-and its event, and the MODIFIED event that confirms it. Comprehensions, generator expressions and
-lambdas have no name and are not counted, nor are returns, nor what the embedded cluster calls. Of
-several pods that are alike it is the shortest way, without the modules that only some go through:
-by a timer, or where chance decides between equal nodes.
+counted is each time control enters a named function of `stellwerk` or `stellwerk_kube` (a coroutine
+also when it goes on) from the bytes of the stream that show the pod to the bytes of the socket that
+carry its binding and its event, and the MODIFIED event that confirms it. Comprehensions, generator
+expressions and lambdas have no name and are not counted, nor are returns, nor what the embedded
+cluster calls. Of several pods that are alike it is the shortest way, without the modules that only
+some go through: by a timer, or where chance decides between equal nodes.
 A module counts once however often the way comes back to it; a change of module is two entries in a
-row in different modules, those of plugins, models, metrics and clock among them.
+row in different modules, those of plugins, models, metrics and `stellwerk_kube` among them.
 """
 
 import asyncio
@@ -28,11 +28,17 @@ from tests.support.builders import make_node, make_pod
 from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, until
 
-BESIDE: Final = ("plugins", "models", "metrics", "series", "clock")
+BESIDE: Final = (
+    "stellwerk.plugins",
+    "stellwerk.models",
+    "stellwerk.metrics",
+    "stellwerk.series",
+    "stellwerk_kube",
+)
 """What the way cannot avoid, and a reader looks up when needed: each plugin is a module."""
 
-_PACKAGE: Final = "stellwerk."
-_OTHERS: Final = ("stellwerk_cluster", "tests.", "stellwerk.listening")
+_PACKAGES: Final = ("stellwerk.", "stellwerk_kube.")
+_OTHERS: Final = ("stellwerk_cluster", "tests.", "stellwerk_kube.listening")
 """Whose calls are not the operator's: the API server listens in the same process."""
 _NAME: Final = "stellwerk"
 _PROFILE: Final = {
@@ -64,8 +70,8 @@ class PodWay:
 
     @property
     def modules_to_read(self) -> list[str]:
-        """The modules beside plugins, models, metrics and clock."""
-        return [module for module in self.modules if module.split(".")[1] not in BESIDE]
+        """The modules beside plugins, models, metrics and `stellwerk_kube`."""
+        return [module for module in self.modules if not module.startswith(BESIDE)]
 
     @property
     def changes(self) -> int:
@@ -123,7 +129,7 @@ def _profiled(entered: list[tuple[str, str]]) -> Iterator[None]:
     def profile(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and not frame.f_code.co_name.startswith("<"):
             module = frame.f_globals.get("__name__", "")
-            is_own = module.startswith(_PACKAGE) and not module.startswith(_OTHERS)
+            is_own = module.startswith(_PACKAGES) and not module.startswith(_OTHERS)
             if is_own and not _called_by_others(frame):
                 entered.append((module, frame.f_code.co_qualname.rpartition("<locals>.")[2]))
 
@@ -151,7 +157,7 @@ def _called_by_others(frame: FrameType) -> bool:
 def lines(way: PodWay) -> Iterator[str]:
     """A line for each stay in one module, with the functions entered; last, what is counted."""
     for module, stay in groupby(way.entered, key=lambda entry: entry[0]):
-        yield f"{module.removeprefix(_PACKAGE):38} {' '.join(name for _, name in stay)}"
+        yield f"{module.removeprefix('stellwerk.'):38} {' '.join(name for _, name in stay)}"
     yield (
         f"{len(way.modules_to_read)} modules beside {', '.join(BESIDE)}; "
         f"{len(way.modules)} in all; {way.changes} changes of module"

@@ -1,4 +1,4 @@
-"""docs/compatibility.md says what the tables of `models.compatibility` say."""
+"""docs/compatibility.md says what the tables of `stellwerk_kube.compatibility` say."""
 
 import importlib
 import re
@@ -9,7 +9,9 @@ import pytest
 
 from stellwerk import __version__
 from stellwerk.models.api_kinds import API_KINDS, ApiKind, Served, chosen_version
-from stellwerk.models.compatibility import (
+from stellwerk.profiles.spec.crd import crd_manifest
+from stellwerk.profiles.spec.profile import GROUP
+from stellwerk_kube.compatibility import (
     GATES,
     NEWEST_PATCHES,
     ROWS,
@@ -21,8 +23,6 @@ from stellwerk.models.compatibility import (
     Sort,
     Stage,
 )
-from stellwerk.models.crd import crd_manifest
-from stellwerk.models.profile import GROUP
 from tests.support.repository import ROOT
 
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -196,7 +196,7 @@ def test_a_gate_of_no_effect_that_is_alpha_is_named() -> None:
 def test_a_rule_is_asked_for_somewhere() -> None:
     source = "\n".join(
         path.read_text(encoding="utf-8")
-        for path in (ROOT / "operator" / "stellwerk").rglob("*.py")
+        for path in (ROOT / "operator").rglob("*.py")
         if path.name != "compatibility.py"
     )
     assert [rule for rule in ReleaseRule if f"ReleaseRule.{rule.name}" not in source] == []

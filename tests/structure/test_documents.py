@@ -9,23 +9,20 @@ import pytest
 
 from tests.support.repository import ROOT
 
-SOURCES: Final = ROOT / "operator" / "stellwerk"
+OPERATOR: Final = ROOT / "operator"
+SOURCES: Final = OPERATOR / "stellwerk"
 DOCUMENTS: Final = sorted(
     path
     for folder in ("", "docs/**/", "tests/**/")
     for path in ROOT.glob(f"{folder}*.md")
-    if path.name != "renamed.md" and path.parent.name != "made"
+    if path.parent.name != "made"
 )
-RENAMED: Final = ROOT / "docs" / "renamed.md"
-"""Names of before, too."""
 
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _IN_BACKTICKS = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)#:]+)[^):]*\)")
 _PATH = re.compile(r"\w[\w.-]*(/[\w.-]+)*(/|\.(json|lock|md|py|svg|toml|yaml))")
-_MODULE = re.compile(
-    r"(?<![\w./-])(?!stellwerk\.dev/)((?:stellwerk|stellwerk_cluster|tests)(?:\.\w+)+)"
-)
+_MODULE = re.compile(r"(?<![\w./-])(?!stellwerk\.dev/)((?:stellwerk(?:_[a-z]+)?|tests)(?:\.\w+)+)")
 _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 """A test, by its path below tests/."""
 _TARGET = re.compile(r"\bmake ([a-z][a-z-]+)`")
@@ -66,7 +63,7 @@ def map_of_the_layout() -> list[str]:
 
 
 def is_path(name: str, document: Path) -> bool:
-    places = (document.parent, ROOT, SOURCES)
+    places = (document.parent, ROOT, OPERATOR, SOURCES)
     return any((place / name).exists() for place in places)
 
 
@@ -100,10 +97,10 @@ def test_what_a_document_names_exists(document: Path) -> None:
 
 
 def test_the_map_has_a_row_for_every_room_and_every_module_beside_them() -> None:
-    operator = ROOT / "operator"
-    rooms = {f"{path.parent.relative_to(operator)}/" for path in operator.glob("*/**/__init__.py")}
+    rooms = {f"{path.parent.relative_to(OPERATOR)}/" for path in OPERATOR.glob("*/**/__init__.py")}
     rooms = {room for room in rooms if not room.startswith("stellwerk_plugins/")}
-    present = rooms | {f"stellwerk/{path.name}" for path in SOURCES.glob("[!_]*.py")}
+    beside = (*SOURCES.glob("[!_]*.py"), *(OPERATOR / "stellwerk_cli").glob("[!_]*.py"))
+    present = rooms | {str(path.relative_to(OPERATOR)) for path in beside}
     assert present - set(map_of_the_layout()) == set()
 
 
@@ -114,7 +111,7 @@ def test_every_path_of_the_map_exists() -> None:
 
 
 def test_names_in_the_glossary_are_names_in_the_code() -> None:
-    code = "\n".join(path.read_text() for path in SOURCES.rglob("*.py"))
+    code = "\n".join(path.read_text() for path in OPERATOR.rglob("*.py"))
     names = {name.strip("_") for name in re.findall(r"\w+", code)}
     glossary = (ROOT / "docs" / "glossary.md").read_text()
     here = [row.split(" | ")[2] for row in glossary.splitlines() if row.count(" | ") == 3]
@@ -144,7 +141,8 @@ def test_what_is_to_be_looked_up_is_where_it_is_said_to_be() -> None:
     assert len(places) > 20
     missing = []
     for module, name in places:
-        text = (SOURCES / f"{module}.py").read_text()
+        root = OPERATOR if module.startswith("stellwerk_") else SOURCES
+        text = (root / f"{module}.py").read_text()
         *classes, last = name.split(".")
         defined = re.search(rf"\b(?:class|def) {last}\b", text)
         if not (defined and all(f"class {each}" in text for each in classes)):
@@ -158,20 +156,3 @@ def test_names_are_found_in_text() -> None:
     assert is_module("stellwerk.app.run")
     assert not is_module("stellwerk.app.nothing_of_the_kind")
     assert not is_module("stellwerk.rooms")
-
-
-def test_the_names_of_today_exist() -> None:
-    rows = re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|$", RENAMED.read_text(), re.MULTILINE)
-    assert len(rows) > 500
-    missing = []
-    for _, today in rows:
-        whole = today if today.startswith("stellwerk_") else f"stellwerk.{today}"
-        module, _, name = whole.rpartition(".")
-        as_module = ROOT / "operator" / (whole.replace(".", "/") + ".py")
-        as_name = ROOT / "operator" / (module.replace(".", "/") + ".py")
-        is_defined = as_name.is_file() and re.search(
-            rf"^(class|def|async def)? ?{name}\b", as_name.read_text(), re.MULTILINE
-        )
-        if not as_module.is_file() and not is_defined:
-            missing.append(today)
-    assert missing == []

@@ -7,21 +7,20 @@ from collections.abc import Iterator
 from stellwerk.metrics import Metrics
 from tests.support.repository import ROOT
 
-_PACKAGE = ROOT / "operator/stellwerk"
+_OPERATOR = ROOT / "operator"
+_PACKAGES = ("stellwerk", "stellwerk_kube")
 _PAGE = ROOT / "docs/security.md"
 _HEADING = "## What is kept by name\n"
 _BYTES = re.compile(r"^[\d.]+ MiB|^as much as ")
-_OF_COMMANDS = ("convert", "commands", "demo", "cases")
-"""Packages of short-lived commands, and of what a user gives to them."""
+"""Those whose processes live long; commands and what a user gives to them end soon."""
 
 
 def _kept() -> Iterator[tuple[str, str]]:
     """Each table and memo of a module, and its bound: a number of entries, or `weak`."""
-    for file in sorted(_PACKAGE.rglob("*.py")):
-        parts = file.relative_to(_PACKAGE).with_suffix("").parts
-        if parts[0] in _OF_COMMANDS:
-            continue
-        module, tree = ".".join(parts), ast.parse(file.read_text(encoding="utf-8"))
+    for file in sorted(file for each in _PACKAGES for file in (_OPERATOR / each).rglob("*.py")):
+        parts = file.relative_to(_OPERATOR).with_suffix("").parts
+        module = ".".join(parts).removeprefix("stellwerk.")
+        tree = ast.parse(file.read_text(encoding="utf-8"))
         numbers = {
             node.target.id: ast.unparse(node.value)
             for node in tree.body

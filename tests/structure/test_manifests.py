@@ -4,11 +4,11 @@ from typing import Any
 
 import yaml
 
-from stellwerk.cel.environment import Environment
-from stellwerk.cel.types import DYN
-from stellwerk.cli import build_parser
 from stellwerk.handlers import fastlane
-from stellwerk.models.json_values import JsonObject
+from stellwerk_cli.cli import build_parser
+from stellwerk_kube.cel.environment import Environment
+from stellwerk_kube.cel.types import DYN
+from stellwerk_kube.json_values import JsonObject
 from tests.support.findings import hold
 from tests.support.repository import ROOT
 

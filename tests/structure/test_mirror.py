@@ -27,7 +27,7 @@ OF_SEVERAL_PLUGINS: Final = {
 def has_module(test: Path) -> bool:
     """Whether a test is named for a module under operator/, with or without a subject of it."""
     inside = test.relative_to(UNIT)
-    beside = {"stellwerk_cluster", "stellwerk_plugins", "stellwerk_simulation"}
+    beside = {path.name for path in OPERATOR.glob("stellwerk_*")}
     package = OPERATOR if inside.parts[0] in beside else OPERATOR / "stellwerk"
     words = inside.stem.removeprefix("test_").split("_")
     names = ("_".join(words[:count]) for count in range(len(words), 0, -1))

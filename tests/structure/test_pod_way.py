@@ -7,7 +7,7 @@ import pytest
 from tests.structure.pod_way import PodWay, pod_way
 
 MODULES: Final = 24
-"""Beside plugins, models, metrics and clock: those that docs/the-way-of-a-pod.md numbers."""
+"""Beside plugins, models, metrics and `stellwerk_kube`; docs/the-way-of-a-pod.md numbers them."""
 CHANGES: Final = 256
 """It is about 240; at 6190be7 there were 272, and 40 modules."""
 
@@ -29,7 +29,7 @@ def test_it_begins_at_the_stream_and_ends_at_the_socket(way: PodWay) -> None:
 
 
 def test_the_limits_of_ports_cost_a_pod_nothing(way: PodWay) -> None:
-    assert not [module for module in way.modules if module.startswith("stellwerk.listening")]
+    assert not [module for module in way.modules if module.startswith("stellwerk_kube.listening")]
 
 
 def test_the_way_is_the_same_each_time(way: PodWay) -> None:
@@ -37,8 +37,14 @@ def test_the_way_is_the_same_each_time(way: PodWay) -> None:
 
 
 def test_a_way_counts_modules_once_and_changes_each_time() -> None:
-    modules = ("app", "app", "clock", "app", "models.pod")
-    way = PodWay([(f"stellwerk.{module}", "run") for module in modules])
-    assert way.modules == ["stellwerk.app", "stellwerk.clock", "stellwerk.models.pod"]
+    modules = (
+        "stellwerk.app",
+        "stellwerk.app",
+        "stellwerk_kube.clock",
+        "stellwerk.app",
+        "stellwerk.models.pod",
+    )
+    way = PodWay([(module, "run") for module in modules])
+    assert way.modules == ["stellwerk.app", "stellwerk_kube.clock", "stellwerk.models.pod"]
     assert way.modules_to_read == ["stellwerk.app"]
     assert way.changes == 3

@@ -11,7 +11,7 @@ from typing import Final
 from tests.support.repository import ROOT
 
 OPERATOR: Final = ROOT / "operator"
-DOOR: Final = OPERATOR / "stellwerk" / "commands" / "tables.py"
+DOOR: Final = OPERATOR / "stellwerk_cli" / "commands" / "tables.py"
 MARKUP: Final = {"rich.markup", "rich.emoji", "rich.jupyter", "rich.traceback", "rich.logging"}
 """Modules of rich that read texts, or print past a console."""
 

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from stellwerk.metrics import Metrics
-from stellwerk.models.crd import crd_manifest
-from stellwerk.models.profile import GROUP, PLURAL, load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.crd import crd_manifest
+from stellwerk.profiles.spec.profile import GROUP, PLURAL, load_profile
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.write_options import WriteOptions
 from tests.support.repository import ROOT

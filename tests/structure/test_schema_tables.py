@@ -6,17 +6,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from stellwerk.models.schema.decoder import plain_go_type
-from stellwerk.models.schema.defaults import declared_defaults, has_defaults
-from stellwerk.models.schema.tables import TABLES
-from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.messages import field_numbers
 from stellwerk_cluster.validation.declarative import declared_rules, has_rules
+from stellwerk_kube.schema.decoder import plain_go_type
+from stellwerk_kube.schema.defaults import declared_defaults, has_defaults
+from stellwerk_kube.schema.tables import TABLES
+from stellwerk_kube.schema.types import types
 from tests.support import api_fields, schema_tables
 from tests.support.repository import ROOT
 
 PACKAGE = ROOT / "operator" / "stellwerk_cluster"
-FOLDER = ROOT / "operator" / "stellwerk" / "models" / "schema"
+FOLDER = ROOT / "operator" / "stellwerk_kube" / "schema"
 
 
 def test_every_table_is_read() -> None:

@@ -13,13 +13,13 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.manifests import check_fields
-from stellwerk.models.profile import KIND, load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import KIND, load_profile
 from stellwerk_cluster.faults.table import read_fault_table
 from stellwerk_cluster.hollow.device_descriptions import read_description
 from stellwerk_cluster.hollow.lifecycle import parse_stages
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.manifest_reader import check_fields
 from stellwerk_simulation.sweep import read_grid
 from tests.flows.test_printed_commands import PAGES
 from tests.support.repository import ROOT

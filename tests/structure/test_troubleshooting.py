@@ -13,12 +13,14 @@ from typing import Final
 
 import pytest
 
-from stellwerk import errors
-from stellwerk.models.profile import Rejected
+from stellwerk.profiles.spec.profile import Rejected
+from stellwerk_kube import errors
 from tests.support.repository import ROOT
 
 OPERATOR: Final = ROOT / "operator"
 SCHEDULER: Final = OPERATOR / "stellwerk" / "scheduler"
+_SPEAKING: Final = ("stellwerk", "stellwerk_kube")
+"""Packages whose constants the operator says."""
 PAGE: Final = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 SHOWN: Final = set(re.findall(r"`([^`\n]+)`", PAGE))
 STATUSES: Final = {"unschedulable": slice(1, None), "unresolvable": slice(1, None)}
@@ -74,7 +76,7 @@ def parsed(path: Path) -> ast.Module:
 def public_constants() -> dict[str, list[str]]:
     """The constants of all modules."""
     found: dict[str, list[str]] = {}
-    for path in (OPERATOR / "stellwerk").rglob("*.py"):
+    for path in (file for each in _SPEAKING for file in (OPERATOR / each).rglob("*.py")):
         for name, texts in Strings(parsed(path), {}).constants.items():
             if not name.startswith("_"):
                 found.setdefault(name, []).extend(texts)
@@ -113,7 +115,11 @@ def reasons_of_events() -> Iterator[str]:
 
 
 def reasons_of_conditions() -> Iterator[str]:
-    places = (SCHEDULER / "profiles", SCHEDULER / "gangs", OPERATOR / "stellwerk" / "world")
+    places = (
+        OPERATOR / "stellwerk" / "profiles",
+        SCHEDULER / "gangs",
+        OPERATOR / "stellwerk" / "world",
+    )
     for module, strings in modules(*places):
         for node in ast.walk(module):
             match node:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from stellwerk.answers.answer import Kind, codec
 from stellwerk.explain.steps import Steps, finished
-from stellwerk.models.answers.answer import Kind, codec
 
 
 def as_json(answer: Kind) -> dict[str, Any]:

@@ -5,10 +5,10 @@
 
 import json
 
-from stellwerk.models.schema.types import types
+from stellwerk_kube.schema.types import types
 from tests.support.repository import ROOT
 
-FILE = ROOT / "operator" / "stellwerk" / "models" / "api_fields.json"
+FILE = ROOT / "operator" / "stellwerk_kube" / "api_fields.json"
 
 
 def table() -> str:

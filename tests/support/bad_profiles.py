@@ -6,7 +6,7 @@ Loading must refuse every one; those that the schema sees must be refused by an 
 from dataclasses import dataclass
 from typing import Any
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from typing import Final
 import yaml
 
 from stellwerk.client.lease import HOLDER_ANNOTATION, PUBLIC_KEY_ANNOTATION, micro_time
-from stellwerk.models.crd import crd_manifest
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, OPERATOR_LABEL, PLURAL
+from stellwerk.profiles.spec.crd import crd_manifest
+from stellwerk.profiles.spec.profile import GROUP, OPERATOR_LABEL, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.registry.binding import bind
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 from tests.support.repository import ROOT
 from tests.support.rights import ENFORCED, NAMESPACE, access_manifests, apply_access

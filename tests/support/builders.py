@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 
 
 def make_node(

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import yaml
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.quantity import whole_units
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.quantity import whole_units
 from tests.support.repository import ROOT
 
 SUITE: Final = "bookworm"

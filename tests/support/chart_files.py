@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from stellwerk.models.crd import crd_manifest
+from stellwerk.profiles.spec.crd import crd_manifest
 from tests.support.repository import ROOT
 
 CHART: Final = ROOT / "charts" / "stellwerk"

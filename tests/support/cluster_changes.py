@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.supposed_acts import cordoned
 from stellwerk.snapshot.trial import Trial
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support import cluster_strategies, pairwise_strategies
 
 NODE_NAMES = [f"n{index}" for index in range(20)]

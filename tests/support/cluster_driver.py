@@ -5,9 +5,9 @@ Tests of controllers use it. Invariant: after every step, all work that is due i
 
 from typing import Any
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.clock import VirtualClock
 
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "web"}},

@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo
 from tests.support.builders import make_cache, make_node, make_pod
 
 KEYS = ("zone", "disk", "size")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from stellwerk.cli import build_parser
+from stellwerk_cli.cli import build_parser
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 
 _FILE: Final = Path(__file__).parents[1] / "data" / "corpus-1.37" / "cases.jsonl.xz"
 

@@ -8,9 +8,9 @@ from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.offline import offline_services
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.snapshot.snapshot import NodeView
 
 _PROFILE = load_profile(dict(DEFAULT_PROFILE_MANIFEST), known_plugins())

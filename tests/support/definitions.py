@@ -7,8 +7,8 @@ from functools import cache
 
 import orjson
 
-from stellwerk.models.crd import crd_manifest
-from stellwerk.models.json_values import JsonObject
+from stellwerk.profiles.spec.crd import crd_manifest
+from stellwerk_kube.json_values import JsonObject
 
 
 def profile_definition() -> JsonObject:

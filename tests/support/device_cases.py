@@ -5,7 +5,7 @@ Tests of explanations build on them. Invariant: the first node, `a`, has all dev
 
 from typing import Any
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 
 DRIVER = "gpu.example.com"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
+from stellwerk_kube.json_values import JsonObject
 from tests.support.processes import Process, running, server_of, trusting, until
 from tests.support.rights import (
     ACCOUNT,

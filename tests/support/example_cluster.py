@@ -1,6 +1,6 @@
 """The cluster of docs/choosing-a-profile.md: nodes and the pods on them, to be created."""
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 
 NODES = 36

@@ -12,12 +12,12 @@ from unittest.mock import patch
 
 import numpy as np
 
+from stellwerk.answers.pod import PodExplanation
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.clock import VirtualClock
 from stellwerk.explain.steps import finished
-from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.schedule_one import ScheduleOne
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.in_process import InProcess, make_profile, running
 from tests.support.pod_groups import make_group, make_member

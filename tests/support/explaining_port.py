@@ -12,10 +12,10 @@ import aiohttp
 
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.explanations import COMPUTED_SECONDS, SLICE_SECONDS, ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import case
 from tests.support.in_process import InProcess, make_profile, quiet, running

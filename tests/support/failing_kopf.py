@@ -10,7 +10,7 @@ from typing import Any
 
 import kopf
 
-from stellwerk.cli import main
+from stellwerk_cli.cli import main
 
 _SECONDS = 1.0
 

@@ -15,8 +15,8 @@ from aiohttp.test_utils import TestServer
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
-from stellwerk.clock import SystemClock
 from stellwerk.metrics import Metrics
+from stellwerk_kube.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -12,11 +12,11 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 from tests.support.pod_groups import make_group
 

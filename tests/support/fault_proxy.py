@@ -14,9 +14,9 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from stellwerk.clock import SystemClock
 from stellwerk_cluster.faults.injector import FaultInjector
 from stellwerk_cluster.faults.plan import FaultPlan
+from stellwerk_kube.clock import SystemClock
 
 _OF_THE_CONNECTION = frozenset(
     {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}

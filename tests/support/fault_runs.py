@@ -19,11 +19,11 @@ from typing import Literal
 
 from typing_extensions import override
 
-from stellwerk.clock import SystemClock
 from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable, read_fault_table
+from stellwerk_kube.clock import SystemClock
 from tests.support.builders import make_node
 from tests.support.fault_load import PROFILE, Load, PreemptingWorkload, Workload
 from tests.support.fault_proxy import fault_proxy

@@ -3,7 +3,7 @@
 import resource
 import sys
 
-from stellwerk.cli import main
+from stellwerk_cli.cli import main
 
 DESCRIPTORS = 64
 

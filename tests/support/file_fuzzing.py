@@ -25,7 +25,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.cli import main
+from stellwerk_cli.cli import main
 from tests.support.repository import ROOT
 
 MAX_CPU_SECONDS: Final = 20.0

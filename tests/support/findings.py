@@ -72,7 +72,10 @@ _RULES, _MARKS = (
     "tests/flows/stellwerk_cluster/test_api_rules.py::",
     "tests/flows/test_marked_texts.py::",
 )
-_KEPT, _MANIFESTS = "tests/unit/journal/test_kept.py::", "tests/structure/test_manifests.py::"
+_KEPT, _MANIFESTS = (
+    "tests/unit/journal/test_recorded_fields.py::",
+    "tests/structure/test_manifests.py::",
+)
 _EXTENDERS = "tests/unit/client/test_extender.py::"
 _WRITER = "tests/unit/journal/test_writer.py::"
 _REFUSED_FILES = f"{_FILES}test_what_profiles_name_is_refused_in_conditions_and_holds_up_nothing"
@@ -211,8 +214,8 @@ FINDINGS: Final[dict[int, Finding]] = {
         "`Bearer admin` was received, and the invented answer printed",
         ("requests to another key",),
         (
-            "tests/unit/commands/test_operator_port.py::test_another_key_gets_neither_token_nor_request",
-            "tests/unit/commands/test_operator_port.py::test_a_lease_without_a_key_is_refused_with_the_flag_that_goes_on",
+            "tests/unit/stellwerk_cli/commands/test_operator_port.py::test_another_key_gets_neither_token_nor_request",
+            "tests/unit/stellwerk_cli/commands/test_operator_port.py::test_a_lease_without_a_key_is_refused_with_the_flag_that_goes_on",
             "tests/flows/test_high_availability.py::test_a_clean_stop_hands_over_at_once",
         ),
     ),
@@ -223,9 +226,9 @@ FINDINGS: Final[dict[int, Finding]] = {
         ("control characters",),
         (
             f"{_MARKS}test_no_text_of_any_object_moves_a_terminal_or_breaks_a_line_of_the_log",
-            "tests/unit/test_cli.py::test_nothing_that_a_terminal_would_obey_leaves_a_command",
-            "tests/unit/test_cli.py::test_arguments_that_are_refused_move_no_terminal",
-            "tests/unit/test_cli.py::test_hostile_files_move_no_terminal",
+            "tests/unit/stellwerk_cli/test_cli.py::test_nothing_that_a_terminal_would_obey_leaves_a_command",
+            "tests/unit/stellwerk_cli/test_cli.py::test_arguments_that_are_refused_move_no_terminal",
+            "tests/unit/stellwerk_cli/test_cli.py::test_hostile_files_move_no_terminal",
             "tests/unit/test_logs.py::test_a_line_stays_one_line_and_moves_no_terminal",
         ),
     ),
@@ -259,7 +262,7 @@ FINDINGS: Final[dict[int, Finding]] = {
         (
             _REFUSED_FILES,
             f"{_FILES}test_a_name_that_leads_elsewhere_when_it_is_called_is_not_called",
-            "tests/unit/models/test_destinations.py::test_some_are_never_called_whatever_is_granted",
+            "tests/unit/stellwerk_kube/test_destinations.py::test_some_are_never_called_whatever_is_granted",
         ),
     ),
     13: Finding(
@@ -316,7 +319,7 @@ FINDINGS: Final[dict[int, Finding]] = {
         ("credentials in texts", "marks in texts"),
         (
             f"{_MARKS}test_marks_are_in_no_log_event_condition_metric_dump_or_answer",
-            "tests/unit/models/test_config_model.py::test_nothing_that_prints_a_profile_shows_a_credential",
+            "tests/unit/profiles/spec/test_config_model.py::test_nothing_that_prints_a_profile_shows_a_credential",
             f"{_MANIFESTS}test_a_profile_is_warned_of_where_a_credential_stands_in_it",
         ),
     ),
@@ -326,7 +329,7 @@ FINDINGS: Final[dict[int, Finding]] = {
         "by reading: no such field; a role for all Secrets of the namespace",
         ("foreign pods", "Secrets"),
         (
-            "tests/unit/scheduler/profiles/test_profile_moves.py::test_a_profile_takes_pods_of_its_namespaces_and_says_so_to_others",
+            "tests/unit/profiles/test_moves.py::test_a_profile_takes_pods_of_its_namespaces_and_says_so_to_others",
             f"{_MANIFESTS}test_secrets_are_those_of_the_own_namespace",
         ),
     ),

@@ -26,7 +26,12 @@ from typing import BinaryIO, Final
 
 from tests.support.repository import ROOT
 
-_IMPORTED: Final = ("stellwerk.cli", "stellwerk.app", "stellwerk_cluster.command", "uvloop")
+_IMPORTED: Final = (
+    "stellwerk_cli.cli",
+    "stellwerk.app",
+    "stellwerk_cli.embedded_cluster",
+    "uvloop",
+)
 """With what they import, all but a few modules of `stellwerk run` and `stellwerk cluster`."""
 _LONGEST_REQUEST: Final = 1 << 20
 _FDS: Final = 2

@@ -27,20 +27,16 @@ import yaml
 from aiohttp import web
 from typing_extensions import override
 
+from stellwerk.answers.what_if import Supposition
 from stellwerk.client.access import Kubeconfig
 from stellwerk.client.extender_tls import TlsMaterial, _context
-from stellwerk.clock import VirtualClock
-from stellwerk.convert.conversion import convert_text
-from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.journal.decoding import JournalError, decode
 from stellwerk.journal.reader import Journal
 from stellwerk.journal.zstandard import ZstdDecompressor
-from stellwerk.listening import json_within
-from stellwerk.models.answers.what_if import Supposition
-from stellwerk.models.yaml_file import read_objects
-from stellwerk.page.supposition_form import supposition
 from stellwerk.serving.http import LIMITS, HttpServer, Probes
 from stellwerk.serving.self_signed import self_signed
+from stellwerk_cli.convert.conversion import convert_text
+from stellwerk_cli.page.supposition_form import supposition
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.protobuf import MEDIA_TYPE, write_body
@@ -49,6 +45,10 @@ from stellwerk_cluster.apimachinery.structural import matches, pattern_error
 from stellwerk_cluster.apiserver.listing import ContinueToken, read_token, write_token
 from stellwerk_cluster.apiserver.request_info import parse_path, path_parts
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ConfigurationError, SchedulerError
+from stellwerk_kube.listening import json_within
+from stellwerk_kube.yaml_file import read_objects
 from tests.support.odd_requests import GOOD_BODIES
 from tests.support.page_window import opened
 from tests.support.structured_inputs import http_bytes, protobuf_body

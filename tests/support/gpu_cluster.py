@@ -8,9 +8,9 @@ import pytest
 
 from stellwerk.backend.cache import Cache
 from stellwerk.models.gpu import DEVICE_IDS, DEVICES, MILLI, MODEL_LABEL
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.gpu.node_gpus import GpuDevices
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_cache, make_node, make_pod
 from tests.support.repository import ROOT
 

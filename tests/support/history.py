@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
-from stellwerk.models.pod_resources import PODS
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from stellwerk_cluster.registry.store import Store
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
+from stellwerk_kube.resource_amounts import PODS
 
 _KINDS = frozenset({"pods", "nodes"})
 

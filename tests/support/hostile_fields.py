@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 

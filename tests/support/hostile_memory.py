@@ -13,7 +13,7 @@ from resource import getpagesize
 from typing import Final
 
 from stellwerk.garbage import collect_seldom
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.hostile_fields import NODE_FIELDS, POD_FIELDS
 from tests.support.hostile_objects import OBJECTS
 from tests.support.hostile_world import MIB, LoopMeter, hostile_world

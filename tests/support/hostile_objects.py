@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 
 

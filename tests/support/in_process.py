@@ -9,14 +9,14 @@ from typing import Any
 from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
-from stellwerk.clock import VirtualClock
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import Recorder
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
-from stellwerk.models.profile import API_VERSION, KIND, PLURAL
+from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL
 from stellwerk.scheduler.observers.recording import Recording
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.memory_client import MemoryClient
 from tests.support.rights import check_granted
 from tests.support.skipped_time import skips_time

@@ -11,13 +11,13 @@ from typing import Any
 from stellwerk.app import Operator
 from stellwerk.backend.cache import Cache
 from stellwerk.framework.services import ClusterClient
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_claims import is_device_resource
-from stellwerk.models.pod_resources import PODS
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk_cluster.registry.store import Store
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
+from stellwerk_kube.resource_amounts import PODS
 
 
 async def check_invariants(operator: Operator, client: ClusterClient) -> None:

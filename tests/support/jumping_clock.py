@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from stellwerk import clock
-from stellwerk.cli import main
+from stellwerk_cli.cli import main
+from stellwerk_kube import clock
 
 PERIOD_SECONDS = 3.0
 _LONGEST_JUMP_SECONDS = 3600.0

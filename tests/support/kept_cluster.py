@@ -13,9 +13,8 @@ from typing import Final
 
 import uvloop
 
-from stellwerk.clock import SystemClock
 from stellwerk.garbage import collect_seldom
-from stellwerk.models.profile import OPERATOR_LABEL
+from stellwerk.profiles.spec.profile import OPERATOR_LABEL
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
@@ -23,6 +22,7 @@ from stellwerk_cluster.faults.table import FaultTable
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.identity.service_tokens import TokenSpec
 from stellwerk_cluster.registry.data_directory import DataDirectory
+from stellwerk_kube.clock import SystemClock
 from tests.support.builders import make_node
 from tests.support.device_cases import DRIVER
 from tests.support.in_process import make_profile

@@ -18,12 +18,12 @@ from stellwerk.client.connection import Fence
 from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.elector import Elector
 from stellwerk.client.lease import Lease, LeaseApi, LeaseRecord
-from stellwerk.clock import Clock, VirtualClock
-from stellwerk.errors import Conflict, Unavailable
 from stellwerk.metrics import Metrics
+from stellwerk_kube.clock import Clock, VirtualClock
+from stellwerk_kube.errors import Conflict, Unavailable
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 Result = TypeVar("Result")
 

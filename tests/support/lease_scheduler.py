@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import cycle
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.entries import StoreEvent
+from stellwerk_kube.json_values import JsonObject
 
 NAME = "default-scheduler"
 IDENTITY = "kube-scheduler_1"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.schema.types import types
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.schema.types import types
 
 MARK = "marked-secret"
 KINDS = (

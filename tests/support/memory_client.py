@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 from typing_extensions import override
 
-from stellwerk.errors import ApiError, Conflict, NotFound
 from stellwerk.framework.services import ClusterClient
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.errors import ApiError, Conflict, NotFound
+from stellwerk_kube.json_values import JsonObject
 
 
 class MemoryClient(ClusterClient):

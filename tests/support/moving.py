@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 
 

@@ -30,7 +30,7 @@ def install() -> None:
 
 def run(words: list[str]) -> tuple[int, str, str]:
     """Run a command line; returns its status, what it printed and what it said."""
-    from stellwerk.cli import main  # noqa: PLC0415 imported by the user without a name
+    from stellwerk_cli.cli import main  # noqa: PLC0415 imported by the user without a name
 
     printed, said = io.StringIO(), io.StringIO()
     with redirect_stdout(printed), redirect_stderr(said):
@@ -47,6 +47,6 @@ if __name__ == "__main__":
         answers = [run(words) for words in json.loads(sys.argv[2])]
         sys.stdout.write(json.dumps(answers))
     else:
-        from stellwerk.cli import main
+        from stellwerk_cli.cli import main
 
         sys.exit(main())

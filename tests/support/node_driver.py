@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import pick
 from stellwerk_cluster.registry.lease_cache import LEASE_NAMESPACE
+from stellwerk_kube.json_values import JsonObject
 from tests.support.cluster_driver import HeldCluster
 
 

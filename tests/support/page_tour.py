@@ -22,7 +22,7 @@ from playwright.async_api import async_playwright
 from typing_extensions import override
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.page.server import open_page
+from stellwerk_cli.page.server import open_page
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import request
 from tests.support.explaining_port import TAINT, ExplainingPort, explaining_port
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Page
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 Scheme = Literal["light", "dark"]
 Look = tuple[int, Scheme]

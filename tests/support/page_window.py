@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 import aiohttp
 from typing_extensions import override
 
+from stellwerk.answers.answer import Kind, codec
+from stellwerk.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.client.operator_port import PortRefusal
-from stellwerk.errors import NotFound
-from stellwerk.models.answers.answer import Kind, codec
-from stellwerk.models.answers.profile_history import AcceptedSpec, ProfileHistory
-from stellwerk.models.json_values import JsonObject
-from stellwerk.page.answers import ApiReader, Port
-from stellwerk.page.server import open_page
+from stellwerk_cli.page.answers import ApiReader, Port
+from stellwerk_cli.page.server import open_page
+from stellwerk_kube.errors import NotFound
+from stellwerk_kube.json_values import JsonObject
 from tests.support.explaining_port import ExplainingPort
 
 NOW = "2026-11-22T10:00:00.000Z"

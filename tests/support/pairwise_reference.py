@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import PodMatcher, SpreadConstraint
-from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 
 HOSTNAME = "kubernetes.io/hostname"
 SKEWED = "node(s) didn't match pod topology spread constraints"

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 
 HOSTNAME = "kubernetes.io/hostname"

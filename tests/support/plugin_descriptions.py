@@ -3,8 +3,8 @@
 Tests of profiles use it in place of the registry, and a test of the registry can be held to it.
 """
 
-from stellwerk.models import plugin_args
-from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
+from stellwerk.profiles.spec import plugin_args
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint, PluginDescription
 
 _POINTS = {
     "SchedulingGates": "preEnqueue",

@@ -25,10 +25,10 @@ from stellwerk.framework.services import (
 )
 from stellwerk.framework.types import CycleState, Status
 from stellwerk.framework.worker import NoWorker, Worker
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_cache
 
 PluginT = TypeVar("PluginT")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 
 

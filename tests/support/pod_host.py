@@ -6,7 +6,7 @@ The name stands in the lease, by which commands and steps find the pod that lead
 import socket
 import sys
 
-from stellwerk.cli import main
+from stellwerk_cli.cli import main
 
 if __name__ == "__main__":
     _name = sys.argv.pop(1)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import yaml
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_kube.json_values import JsonObject
 from tests.support.processes import AnyProcess, start
 from tests.support.rights import token_of, with_token
 

@@ -12,12 +12,12 @@ from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile import load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import load_profile
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_cache, make_pod, pod_info
 
 CROSS_NODE: Mapping[str, Any] = {

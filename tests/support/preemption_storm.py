@@ -21,9 +21,9 @@ from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import open_virtual_cluster
 
 if TYPE_CHECKING:
-    from stellwerk.clock import VirtualClock
     from stellwerk.framework.events import ClusterChange
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.clock import VirtualClock
+    from stellwerk_kube.json_values import JsonObject
     from tests.support.virtual_cluster import VirtualCluster
 
 _LOW_PER_NODE: Final = 4

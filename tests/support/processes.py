@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import yaml
 
-from stellwerk.cli import main
+from stellwerk_cli.cli import main
 from tests.support.forked_process import ForkedProcess, start_forked
 
 DEADLINE_SECONDS = 90.0
@@ -31,7 +31,7 @@ AnyProcess: TypeAlias = asyncio.subprocess.Process | ForkedProcess
 async def start(
     output: BinaryIO,
     *arguments: str,
-    module: str = "stellwerk",
+    module: str = "stellwerk_cli",
     is_forked: bool = True,
     environment: Mapping[str, str] | None = None,
 ) -> AnyProcess:
@@ -68,7 +68,7 @@ class Process:
 
 @asynccontextmanager
 async def running(
-    log: Path, *arguments: str, module: str = "stellwerk", is_forked: bool = True
+    log: Path, *arguments: str, module: str = "stellwerk_cli", is_forked: bool = True
 ) -> AsyncIterator[Process]:
     """`stellwerk ARGUMENTS` in the background, its output in `log`; `module` may stand for it."""
     with log.open("wb") as output:

@@ -13,23 +13,23 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from stellwerk.cases.decide import Case
-from stellwerk.clock import VirtualClock
-from stellwerk.commands import tables
-from stellwerk.commands.tables import (
+from stellwerk.answers.answer import codec
+from stellwerk.answers.group import GroupExplanation
+from stellwerk.answers.pod import PodExplanation
+from stellwerk.answers.shadow import ShadowDiff
+from stellwerk.answers.what_if import WhatIf
+from stellwerk.world.decide import decide
+from stellwerk_cli.commands import tables
+from stellwerk_cli.commands.tables import (
     Printer,
     print_explanation,
     print_group,
     print_shadow,
     print_what_if,
 )
-from stellwerk.models.answers.answer import codec
-from stellwerk.models.answers.group import GroupExplanation
-from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.models.answers.shadow import ShadowDiff
-from stellwerk.models.answers.what_if import WhatIf
-from stellwerk.models.json_values import JsonObject
-from stellwerk.world.decide import decide
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import DRIVER, case, claim, device, held, request, selecting
 from tests.support.explaining_port import ExplainingPort, explaining_port, two_nodes

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import orjson
 from aiohttp import web
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 
 RECORDED_ADDRESS: Final = "127.0.0.1:26601"
 """Where the extender of the recordings was."""

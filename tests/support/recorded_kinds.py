@@ -13,16 +13,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from stellwerk.clock import VirtualClock
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.journal.entries import Head
 from stellwerk.journal.writer import JournalOptions, JournalWriter
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE
 from stellwerk_cluster.cluster import ClusterOptions
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.fake_extender import Call, fake_extender
 from tests.support.in_process import make_profile, quiet, running

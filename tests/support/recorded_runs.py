@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
 from stellwerk.journal import writer as journal_writer
 from stellwerk.journal.entries import Head
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions, JournalWriter
-from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.observers.recording import Recording
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.replaying import Replay
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running

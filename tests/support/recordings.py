@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.repository import ROOT
 
 TRANSCRIPTS: Final = ROOT.parent / "shared" / "transcripts"

@@ -10,8 +10,6 @@ import orjson
 import pytest
 import yaml
 
-from stellwerk.errors import ApiError
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
@@ -19,6 +17,8 @@ from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.authorizer import AuthorizerDecision, Union
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.identity.service_tokens import TokenSpec
+from stellwerk_kube.errors import ApiError
+from stellwerk_kube.json_values import JsonObject
 from tests.support.repository import ROOT
 
 NAMESPACE = ACCOUNT = "stellwerk"

@@ -9,13 +9,14 @@ from typing import Any
 from unittest.mock import patch
 
 from stellwerk.app import RunOptions, run
-from stellwerk.models.destinations import UrlPrefix
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import GROUP, PLURAL
-from stellwerk.scheduler.profiles import profile_history, unserved
-from stellwerk.scheduler.profiles import profile_status as profile_status_writing
+from stellwerk.profiles import history as profile_history
+from stellwerk.profiles import status_writer as profile_status_writing
+from stellwerk.profiles import unserved
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_kube.destinations import UrlPrefix
+from stellwerk_kube.json_values import JsonObject
 from tests.support.definitions import profile_definition
 from tests.support.rights import write_operator_kubeconfig
 

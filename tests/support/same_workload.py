@@ -20,18 +20,18 @@ from unittest.mock import patch
 from typing_extensions import override
 
 from stellwerk import app
-from stellwerk.clock import VirtualClock
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.journal.entries import Head
 from stellwerk.journal.reader import open_journal
 from stellwerk.journal.writer import JournalOptions, JournalWriter
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile import API_VERSION, KIND, load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import API_VERSION, KIND, load_profile
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.registry.entries import StoreEvent
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.arrivals import Arrivals, typical_pods
 from stellwerk_simulation.cluster import VirtualWorker
 from stellwerk_simulation.cluster_objects import ClusterObjects

@@ -21,18 +21,18 @@ import pytest
 from aiohttp import web
 
 from stellwerk import app
-from stellwerk.clock import VirtualClock
-from stellwerk.convert.conversion import convert
 from stellwerk.handlers.delivery import Delivery
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import API_VERSION, PLURAL
+from stellwerk.profiles.spec.profile import API_VERSION, PLURAL
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.port import PortOptions
+from stellwerk_cli.convert.conversion import convert
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.definitions import profile_definition
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
 from tests.support.rights import ENFORCED, write_operator_kubeconfig

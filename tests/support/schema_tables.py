@@ -11,12 +11,12 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.models.schema.decoder import plain_go_type
+from stellwerk_kube.schema.decoder import plain_go_type
 from tests.support.go_structs import POINTER, GoField, GoProgram
 from tests.support.go_walk import GoWalk
 from tests.support.repository import ROOT
 
-FOLDER: Final = ROOT / "operator/stellwerk/models/schema"
+FOLDER: Final = ROOT / "operator/stellwerk_kube/schema"
 _LINE: Final = re.compile(r"  ([\w$-]+) (\S+)( #[\d.]+)?(.*?)( \| .*)?")
 _GO: Final = re.compile(r" go=\S+")
 

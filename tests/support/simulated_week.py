@@ -10,11 +10,11 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.registry.eviction import evict
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node
 from tests.support.virtual_cluster import VirtualCluster
 

@@ -12,7 +12,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from stellwerk.cases.decide import decide
+from stellwerk_simulation.cases.decide import decide
 from tests.support.corpus import SUITES, Recording, read_suite
 
 FILE = Path(__file__).parents[1] / "data" / "single_changes.json"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.clock import Clock, SystemClock, VirtualClock
+from stellwerk_kube.clock import Clock, SystemClock, VirtualClock
 
 Result = TypeVar("Result")
 

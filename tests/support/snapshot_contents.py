@@ -11,10 +11,10 @@ import numpy as np
 
 from stellwerk.models.pod import intern_label_set
 from stellwerk.models.pod_affinity import PodAffinity
-from stellwerk.models.selectors import LabelSelector, Requirement
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.pair_terms import AffinitySelection, PodSelection, SpreadSelection
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.selectors import LabelSelector, Requirement
 from tests.support.builders import pod_info
 from tests.support.pairwise_strategies import TOPOLOGY_KEYS
 

@@ -13,10 +13,10 @@ from stellwerk.framework.extension_points import FILTER, PRE_FILTER
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.types import CycleState, Status
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_cache
 from tests.support.memory_client import MemoryClient
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.device_cases import DRIVER, claim, request, selecting
 from tests.support.in_process import InProcess, make_profile, running

@@ -20,19 +20,16 @@ import yaml
 from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
-from stellwerk.clock import VirtualClock
-from stellwerk.convert.conversion import convert_text
-from stellwerk.errors import api_error
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.handlers.delivery import WATCHED, WatchedKind, handle_event
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.plugin_description import PluginKind
+from stellwerk.profiles.spec.plugin_description import PluginKind
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.serving.exposition import exposition
-from stellwerk_cluster import command
+from stellwerk_cli import embedded_cluster as command
+from stellwerk_cli.convert.conversion import convert_text
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH
@@ -43,6 +40,9 @@ from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import StoreEvent
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import api_error
+from stellwerk_kube.json_values import JsonObject
 from tests.support.definitions import profile_definition
 from tests.support.in_process import Notes
 from tests.support.invariants import check_invariants, check_unaltered

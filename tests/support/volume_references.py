@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.quantity import parse_quantity
-from stellwerk.models.selectors import parse_label_selector, parse_node_selector
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.quantity import parse_quantity
+from stellwerk_kube.selectors import parse_label_selector, parse_node_selector
 
 Objects = Mapping[str, Mapping[str, JsonObject]]
 """Kind → name → object; claims are all in namespace default."""

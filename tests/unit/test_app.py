@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from stellwerk.app import beside_server
-from stellwerk.models.compatibility import Compatibility, FeatureGates, PatchRelease, Release
+from stellwerk_kube.compatibility import Compatibility, FeatureGates, PatchRelease, Release
 
 
 def test_auto_is_the_release_of_the_server() -> None:

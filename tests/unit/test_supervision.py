@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.errors import LeaseLostError, SchedulerError
 from stellwerk.supervision import ENDED_AT_ONCE, Ending, run_together
+from stellwerk_kube.errors import LeaseLostError, SchedulerError
 
 
 class Runs:

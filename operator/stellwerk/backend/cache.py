@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import CopyOnWrite
 from stellwerk.snapshot.existing_terms import MANY_TERMS
 from stellwerk.snapshot.pod_counts import Usage
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
+from stellwerk_kube.node import NodeInfo
 
 if TYPE_CHECKING:
     from stellwerk.models.scheduling_spec import SchedulingSpec

@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 from typing_extensions import override
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import JsonObject, text
-from stellwerk.models.resource_slice import kept_slice
 from stellwerk.snapshot.columns import Changes, CopyOnWrite
+from stellwerk_kube.json_values import JsonObject, text
+from stellwerk_kube.resource_slice import kept_slice
 
 ObjectKey: TypeAlias = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""

@@ -8,8 +8,8 @@ until it is gone, whatever is added, made default or deleted meanwhile.
 from dataclasses import dataclass
 from typing import Final
 
-from stellwerk.models.json_values import JsonObject, text, text_or_empty, whole_number
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY
+from stellwerk_kube.json_values import JsonObject, text, text_or_empty, whole_number
 
 NO_PRIORITY: Final = (0, PREEMPT_LOWER_PRIORITY)
 """What a pod without a class gets where no class is the default."""

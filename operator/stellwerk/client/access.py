@@ -23,16 +23,16 @@ import yaml
 from typing_extensions import override
 
 from stellwerk.client.exec_plugin import PLUGIN_SECONDS, ExecPlugin
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.destinations import EVERYWHERE, Destinations, cluster_domain
-from stellwerk.models.user_files import NO_HOME, expanded
-from stellwerk.models.yaml_file import parse_yaml, read_small_file
+from stellwerk_kube.destinations import EVERYWHERE, Destinations, cluster_domain
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.user_files import NO_HOME, expanded
+from stellwerk_kube.yaml_file import parse_yaml, read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from stellwerk.clock import Clock
-    from stellwerk.models.destinations import UrlPrefix
+    from stellwerk_kube.clock import Clock
+    from stellwerk_kube.destinations import UrlPrefix
 
 REREAD_SECONDS: Final = 60.0
 """Token and certificate files rotate; kubelet replaces a token long before the old one ends."""

@@ -21,7 +21,7 @@ import aiohttp
 from typing_extensions import override
 from yarl import URL
 
-from stellwerk.errors import NotLeader
+from stellwerk_kube.errors import NotLeader
 
 if TYPE_CHECKING:
     import ssl

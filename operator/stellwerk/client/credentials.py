@@ -24,16 +24,16 @@ from yarl import URL
 from stellwerk import __version__
 from stellwerk.client.access import SHORTEST_SECONDS, InCluster, Kubeconfig
 from stellwerk.client.renewable_context import RenewableContext
-from stellwerk.clock import SystemClock
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.user_files import expanded
+from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.user_files import expanded
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
     from stellwerk.client.access import Access, Source
-    from stellwerk.clock import Clock
+    from stellwerk_kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from stellwerk.errors import ConfigurationError
+from stellwerk_kube.errors import ConfigurationError
 
 JITTER_FACTOR: Final = 1.2
 """client-go's `JitterFactor`: a candidate waits up to 2.2 retry periods."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from stellwerk.client.election import JITTER_FACTOR
 from stellwerk.client.lease import LeaseRecord, micro_time
-from stellwerk.errors import ApiError, Conflict, Forbidden, LeaseLostError
+from stellwerk_kube.errors import ApiError, Conflict, Forbidden, LeaseLostError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from stellwerk.client.connection import Fence
     from stellwerk.client.election import LeaderElectionOptions
     from stellwerk.client.lease import Lease, LeaseApi
-    from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
+    from stellwerk_kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 

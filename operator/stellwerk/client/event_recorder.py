@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
 from stellwerk.framework.services import Recorder
-from stellwerk.models.untrusted_text import shown
+from stellwerk_kube.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
+from stellwerk_kube.untrusted_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
     from datetime import datetime
 
     from stellwerk.client.connection import Fence
-    from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
     from stellwerk.models.object_reference import ObjectReference
+    from stellwerk_kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from stellwerk.errors import ConfigurationError
+from stellwerk_kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

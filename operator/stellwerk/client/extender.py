@@ -30,9 +30,9 @@ from stellwerk.client.extender_tls import (
     secret_path,
 )
 from stellwerk.client.web import connector_to, refused_address
-from stellwerk.clock import Clock
-from stellwerk.errors import ExtenderError, SchedulerError
-from stellwerk.models.destinations import EVERYWHERE, Destinations
+from stellwerk_kube.clock import Clock
+from stellwerk_kube.destinations import EVERYWHERE, Destinations
+from stellwerk_kube.errors import ExtenderError, SchedulerError
 
 if TYPE_CHECKING:
     import ssl
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from stellwerk.client.connection import Fence
     from stellwerk.client.extender_answers import AnsweredVictims, FilterAnswer
-    from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
-    from stellwerk.models.extender_spec import Extender
+    from stellwerk.profiles.spec.extender_spec import Extender
+    from stellwerk_kube.clock import Clock
 
 _HEADERS: Final = {
     "Content-Type": "application/json",

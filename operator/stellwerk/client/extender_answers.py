@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from stellwerk.errors import ExtenderError
-from stellwerk.models.untrusted_text import cut, printable
+from stellwerk_kube.errors import ExtenderError
+from stellwerk_kube.untrusted_text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

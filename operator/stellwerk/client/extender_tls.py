@@ -25,7 +25,7 @@ from stellwerk.client.pem_file import pem_file
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from stellwerk.models.extender_spec import Extender, ExtenderTLSConfig, SecretReference
+    from stellwerk.profiles.spec.extender_spec import Extender, ExtenderTLSConfig, SecretReference
 
 _CERTIFICATE: Final = "tls.crt"
 _KEY: Final = "tls.key"

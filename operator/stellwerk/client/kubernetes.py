@@ -2,7 +2,7 @@
 
 `scheduler` binds, patches and deletes through it (the ClusterClient protocol of `framework`),
 `handlers` list and ask for rights, `event_recorder` writes events. Invariant: whatever the API
-answers is a returned value or one error of `stellwerk.errors`; no exception of aiohttp leaves.
+answers is a returned value or one error of `stellwerk_kube.errors`; no exception of aiohttp leaves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from stellwerk.client.event_recorder import EventSink
 from stellwerk.client.lease import ApiLease
 from stellwerk.client.paging import pages
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
-from stellwerk.errors import (
+from stellwerk.framework.services import ClusterClient
+from stellwerk_kube.compatibility import server_version
+from stellwerk_kube.errors import (
     AccessRefusedError,
     ApiError,
     Conflict,
@@ -29,9 +31,7 @@ from stellwerk.errors import (
     OutcomeUnknown,
     UnreachableError,
 )
-from stellwerk.framework.services import ClusterClient
-from stellwerk.models.compatibility import server_version
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
-    from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
+    from stellwerk_kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 

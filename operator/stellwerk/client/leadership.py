@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from stellwerk.client.election import LeaderElectionOptions
     from stellwerk.client.kubernetes import KubernetesClient
-    from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
+    from stellwerk_kube.clock import Clock
 
 _SETTLE_SECONDS: Final = 1.0
 """How long a release waits for the last writes: answered, and seen by the watches."""

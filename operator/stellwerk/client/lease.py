@@ -17,15 +17,15 @@ import orjson
 from typing_extensions import override
 
 from stellwerk.client.transport import ApiRequest, Lane
-from stellwerk.errors import NotFound
-from stellwerk.models.name_syntax import is_subdomain
+from stellwerk_kube.errors import NotFound
+from stellwerk_kube.names import is_subdomain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from datetime import datetime
 
     from stellwerk.client.transport import Transport
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _API_VERSION: Final = "coordination.k8s.io/v1"
 URL_ANNOTATION: Final = "scheduling.stellwerk.dev/url"

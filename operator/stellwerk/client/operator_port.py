@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import orjson
 
-from stellwerk.errors import ConfigurationError, SchedulerError, UnreachableError
-from stellwerk.models.answers.answer import Kind, codec
-from stellwerk.models.untrusted_text import cut, printable, shown
+from stellwerk.answers.answer import Kind, codec
+from stellwerk_kube.errors import ConfigurationError, SchedulerError, UnreachableError
+from stellwerk_kube.untrusted_text import cut, printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 MOST_BYTES: Final = 32 << 20
 """Of one answer."""

@@ -10,12 +10,12 @@ import asyncio
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from stellwerk.errors import NotAList
+from stellwerk_kube.errors import NotAList
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 
 async def pages(

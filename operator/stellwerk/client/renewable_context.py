@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from stellwerk.client.access import one_line
 from stellwerk.client.pem_file import pem_file
-from stellwerk.errors import ConfigurationError
+from stellwerk_kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from stellwerk.client.access import Access, Pem

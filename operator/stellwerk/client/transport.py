@@ -4,8 +4,8 @@
 take one aiohttp session, other writes the short way of `connection`, which looks at the fence where
 it sends. One AdaptiveLimiter is for bindings and evictions, one for conditions of pods that wait
 and one for events. Invariant: a request either returns the server's answer or raises one error of
-`stellwerk.errors`, within bounded time; 404 and 409 are answers and never sent again, 429, 5xx and
-broken connections are, with jitter.
+`stellwerk_kube.errors`, within bounded time; 404 and 409 are answers and never sent again, 429,
+5xx and broken connections are, with jitter.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from yarl import URL
 
 from stellwerk.client.connection import ConnectionPool, fence_traces
 from stellwerk.client.credentials import USER_AGENT
-from stellwerk.errors import ApiError, NotLeader, Throttled, Unavailable, api_error
+from stellwerk_kube.errors import ApiError, NotLeader, Throttled, Unavailable, api_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
-    from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
     from stellwerk.series import Counter, Histogram
+    from stellwerk_kube.clock import Clock
 
 JSON: Final = "application/json"
 _LATE_SECONDS: Final = 0.01

@@ -22,9 +22,9 @@ from typing_extensions import override
 from yarl import URL
 
 from stellwerk import __version__
-from stellwerk.errors import SchedulerError
 from stellwerk.framework.services import Web
-from stellwerk.models.destinations import EVERYWHERE, Destinations, without_user
+from stellwerk_kube.destinations import EVERYWHERE, Destinations, without_user
+from stellwerk_kube.errors import SchedulerError
 
 if TYPE_CHECKING:
     import ssl

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from stellwerk.answers.pod import PluginLeftOut
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.extension_points import PERMIT
 from stellwerk.framework.types import PluginFailure
-from stellwerk.models.answers.pod import PluginLeftOut
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.world.decide import Decision, Failure, decide
 from stellwerk.world.extenders import is_interested
 from stellwerk.world.gangs.group_attempt import decided_at_once

@@ -15,13 +15,7 @@ from itertools import islice
 from math import inf
 from typing import Final, TypeAlias
 
-from stellwerk.backend.queued_pod import Place, QueuedPod
-from stellwerk.errors import ConfigurationError
-from stellwerk.explain.queue_facts import QUEUES, at, is_skipped
-from stellwerk.explain.records import DecisionRecord, DecisionRecords
-from stellwerk.explain.steps import OutOfTime, Steps, on_fork
-from stellwerk.framework.types import Feasibility, PluginFailure, Status
-from stellwerk.models.answers.listings import (
+from stellwerk.answers.listings import (
     ApiServerFields,
     ClaimExplanation,
     ClaimRequest,
@@ -48,16 +42,15 @@ from stellwerk.models.answers.listings import (
     ServingProfile,
     UnservedPod,
 )
-from stellwerk.models.answers.suggestion import TaintFields
+from stellwerk.answers.suggestion import TaintFields
+from stellwerk.backend.queued_pod import Place, QueuedPod
+from stellwerk.explain.queue_facts import QUEUES, at, is_skipped
+from stellwerk.explain.records import DecisionRecord, DecisionRecords
+from stellwerk.explain.steps import OutOfTime, Steps, on_fork
+from stellwerk.framework.types import Feasibility, PluginFailure, Status
 from stellwerk.models.api_kinds import API_KINDS
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.name_syntax import is_label_value, is_qualified_name
-from stellwerk.models.node import NodeInfo
-from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.quantity import quantity_text
-from stellwerk.models.resource_slice import PARSED, Attribute, Device, Slice
 from stellwerk.plugins.dynamic_resources.claims import (
     ALL,
     claim_names,
@@ -67,11 +60,18 @@ from stellwerk.plugins.dynamic_resources.claims import (
     reserved_for,
 )
 from stellwerk.plugins.dynamic_resources.resource_pools import TaintRules
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import find_nodes
 from stellwerk.world.pod_status import POD_SCHEDULED, SCHEDULER_ERROR
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.names import is_label_value, is_qualified_name
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.quantity import quantity_text
+from stellwerk_kube.resource_slice import PARSED, Attribute, Device, Slice
 
 MOST: Final = 5000
 DEFAULT: Final = 500

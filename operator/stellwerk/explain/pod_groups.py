@@ -9,9 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stellwerk.explain.steps import Steps, on_fork
-from stellwerk.framework.types import PluginFailure
-from stellwerk.models.answers.group import (
+from stellwerk.answers.group import (
     ROOM_NOT_KEPT,
     GroupCondition,
     GroupExplanation,
@@ -19,12 +17,10 @@ from stellwerk.models.answers.group import (
     GroupMember,
     MoreNodes,
 )
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.name_syntax import suggestion
-from stellwerk.models.node import NodeInfo
+from stellwerk.explain.steps import Steps, on_fork
+from stellwerk.framework.types import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
-from stellwerk.models.resource_slice import PARSED, Slice
 from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import (
     WAITING_FOR_OTHERS,
@@ -43,6 +39,10 @@ from stellwerk.world.gangs.queue_order import (
 )
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.names import suggestion
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_slice import PARSED, Slice
 
 _SHAPES: Final = 3
 """So many kinds of nodes are tried as additions, the largest first."""

@@ -10,18 +10,18 @@ from typing import Final
 
 import numpy as np
 
+from stellwerk.answers.pod import PluginLeftOut
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.changes import Change, EditObject, EditPod, PodPart, SetLabels
 from stellwerk.framework.extension_points import EXPLAIN, PROPOSE
 from stellwerk.framework.interface import Plugin, PluginPart
 from stellwerk.framework.types import CycleState, PluginFailure
-from stellwerk.models.answers.pod import PluginLeftOut
-from stellwerk.models.node import describes_node
-from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.snapshot.columns import RowColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.profiles import ServedProfile
+from stellwerk_kube.node import describes_node
 
 POINTS: Final = frozenset({"Explain", "Propose"})
 """What a PluginFailure names that concerns explanations alone."""

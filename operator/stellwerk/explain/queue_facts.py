@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from stellwerk.answers.listings import QueueHistoryPage, QueueSample
+from stellwerk.answers.pod import BindingFacts, QueueFacts, WakingEvent
 from stellwerk.backend.queued_pod import BACKOFF_Q, BindingStage, Place, QueuedPod
-from stellwerk.clock import Clock
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.events import (
     ACTION_NAMES,
@@ -21,8 +22,6 @@ from stellwerk.framework.events import (
     Resource,
     resource_name,
 )
-from stellwerk.models.answers.listings import QueueHistoryPage, QueueSample
-from stellwerk.models.answers.pod import BindingFacts, QueueFacts, WakingEvent
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.scheduling_spec import SchedulingSpec
@@ -30,6 +29,7 @@ from stellwerk.plugins.dynamic_resources.bind_claim import Readiness, drivers_aw
 from stellwerk.plugins.dynamic_resources.claims import claim_names, is_allocated
 from stellwerk.plugins.volume_binding.binder import is_fully_bound
 from stellwerk.world.world import World
+from stellwerk_kube.clock import Clock
 
 QUEUES: Final[Mapping[Place, str]] = {
     Place.ACTIVE: "activeQ",

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from stellwerk.framework.interface import Candidate
-from stellwerk.framework.plugin_isolation import is_trusted
-from stellwerk.framework.runtime import PluginScore, Scores
-from stellwerk.framework.types import Code, Status
-from stellwerk.models.answers.pod import (
+from stellwerk.answers.pod import (
     LastPreemption,
     PreemptedBy,
     PreemptionCandidate,
     VictimFields,
 )
-from stellwerk.models.compatibility import PatchRelease
+from stellwerk.framework.interface import Candidate
+from stellwerk.framework.plugin_isolation import is_trusted
+from stellwerk.framework.runtime import PluginScore, Scores
+from stellwerk.framework.types import Code, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import EXTENDER, Decision, Search
+from stellwerk_kube.compatibility import PatchRelease
 
 if TYPE_CHECKING:
     from stellwerk.models.scheduling_spec import SchedulingSpec

@@ -13,6 +13,33 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from stellwerk.answers.gpus import GpusOfPod
+from stellwerk.answers.listings import ProfileObject
+from stellwerk.answers.pod import (
+    DecisionFields,
+    DevicesOfPod,
+    LastAttempt,
+    LastPreemption,
+    NearNode,
+    OtherNodes,
+    PluginFacts,
+    PluginVerdicts,
+    PodExplanation,
+    PodState,
+    PreemptedBy,
+    PreemptionNow,
+    PreFilterVerdict,
+    RankedNode,
+    ReasonCount,
+    RecomputedExplanation,
+    RecomputedVerdicts,
+    SameVerdict,
+    ScoreFields,
+    TookPlace,
+    VictimFields,
+)
+from stellwerk.answers.shadow import ShadowDiff
+from stellwerk.answers.suggestion import Suggestion
 from stellwerk.backend.queued_pod import IN_FLIGHT, BindingStage, QueuedPod
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
 from stellwerk.explain.listings import owner_of
@@ -38,33 +65,6 @@ from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.interface import PluginPart
 from stellwerk.framework.types import PluginFailure, Status
-from stellwerk.models.answers.gpus import GpusOfPod
-from stellwerk.models.answers.listings import ProfileObject
-from stellwerk.models.answers.pod import (
-    DecisionFields,
-    DevicesOfPod,
-    LastAttempt,
-    LastPreemption,
-    NearNode,
-    OtherNodes,
-    PluginFacts,
-    PluginVerdicts,
-    PodExplanation,
-    PodState,
-    PreemptedBy,
-    PreemptionNow,
-    PreFilterVerdict,
-    RankedNode,
-    ReasonCount,
-    RecomputedExplanation,
-    RecomputedVerdicts,
-    SameVerdict,
-    ScoreFields,
-    TookPlace,
-    VictimFields,
-)
-from stellwerk.models.answers.shadow import ShadowDiff
-from stellwerk.models.answers.suggestion import Suggestion
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.dynamic_resources.explain import claim_states

@@ -9,8 +9,8 @@ from itertools import islice
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final, TypeAlias, TypeVar
 
-from stellwerk.models.name_syntax import misspelt, suggestion
 from stellwerk.world.world import World
+from stellwerk_kube.names import misspelt, suggestion
 
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[None, None, Result]

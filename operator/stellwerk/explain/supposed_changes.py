@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from stellwerk.errors import ConfigurationError
+from stellwerk.answers.what_if import MOST_PODS, EndedPod, Supposition
 from stellwerk.explain.steps import Steps, suggested
 from stellwerk.models.act_syntax import (
     DEPLOYMENT,
@@ -26,14 +26,8 @@ from stellwerk.models.act_syntax import (
     Scaling,
     Tainting,
 )
-from stellwerk.models.answers.what_if import MOST_PODS, EndedPod, Supposition
-from stellwerk.models.daemon_pods import DAEMON_SET
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.resource_slice import PARSED, Slice
 from stellwerk.models.supposed_acts import relabelled, tainted, untainted
-from stellwerk.models.taints import Taint, tolerated_seconds
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.world.supposed_nodes import (
     daemon_pods,
@@ -42,6 +36,12 @@ from stellwerk.world.supposed_nodes import (
     suppose_daemon_pods,
 )
 from stellwerk.world.world import World
+from stellwerk_kube.daemon_pods import DAEMON_SET
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_slice import PARSED, Slice
+from stellwerk_kube.taints import Taint, tolerated_seconds
 
 _PODS_OF_A_STEP: Final = 500
 _NODES_OF_A_STEP: Final = 16

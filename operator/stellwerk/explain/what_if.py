@@ -11,15 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from stellwerk.backend.queued_pod import IN_FLIGHT
-from stellwerk.errors import ConfigurationError, ProfileError
-from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
-from stellwerk.explain.report import explain_attempt
-from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
-from stellwerk.explain.supposed_changes import SupposedChanges
-from stellwerk.framework.plugin_isolation import UNLIMITED
-from stellwerk.framework.types import PluginFailure
-from stellwerk.models.answers.what_if import (
+from stellwerk.answers.what_if import (
     MOST_PODS,
     PlacedPod,
     PodThatStays,
@@ -28,23 +20,31 @@ from stellwerk.models.answers.what_if import (
     WhatIf,
     WouldPreempt,
 )
+from stellwerk.backend.queued_pod import IN_FLIGHT
+from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
+from stellwerk.explain.report import explain_attempt
+from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
+from stellwerk.explain.supposed_changes import SupposedChanges
+from stellwerk.framework.plugin_isolation import UNLIMITED
+from stellwerk.framework.types import PluginFailure
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.eviction_budgets import EvictionBudgets
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.profile import load_profile
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
-from stellwerk.models.schema.defaults import default_pod, merge_label_keys
 from stellwerk.models.supposed_acts import cordoned, settled
 from stellwerk.plugins.dynamic_resources.explain import given_back
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.supposed_nodes import daemon_pods, suppose_daemon_pods, suppose_node
 from stellwerk.world.world import World, offline_profile
+from stellwerk_kube.errors import ConfigurationError, ProfileError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import HOSTNAME_LABEL, NodeInfo, parse_node
+from stellwerk_kube.schema.defaults import default_pod, merge_label_keys
 
 if TYPE_CHECKING:
-    from stellwerk.models.answers.pod import PluginLeftOut, RecomputedExplanation
+    from stellwerk.answers.pod import PluginLeftOut, RecomputedExplanation
 
 Throttled: TypeAlias = Callable[[PodInfo, ServedProfile], str]
 """Why a pod would leave time to others now; empty: it would not."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from stellwerk.answers.suggestion import ChangeFields, Suggestion
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.changes import (
@@ -33,8 +34,6 @@ from stellwerk.framework.changes import (
 )
 from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.types import CycleState, PluginFailure
-from stellwerk.models.answers.suggestion import ChangeFields, Suggestion
-from stellwerk.models.compatibility import Compatibility, ReleaseRule
 from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
@@ -50,6 +49,7 @@ from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.decide import decide, find_nodes
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.compatibility import Compatibility, ReleaseRule
 
 if TYPE_CHECKING:
     from stellwerk.framework.types import FilterResult

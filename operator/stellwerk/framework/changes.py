@@ -15,15 +15,15 @@ from typing import ClassVar, Final, Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import override
 
-from stellwerk.models.answers.suggestion import ChangeFields, TaintFields
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo
+from stellwerk.answers.suggestion import ChangeFields, TaintFields
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import CPU, PODS
 from stellwerk.models.supposed_acts import relabelled, uncordoned, untainted
-from stellwerk.models.taints import Taint, Toleration
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_amounts import CPU, PODS
+from stellwerk_kube.taints import Taint, Toleration
 
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
@@ -55,7 +55,7 @@ class Change(Protocol):
 
     A plugin yields it from `propose`, and the search tries it. A new kind is a class with these
     members here, with its place in `Cost` where none of those fits; its fields in `ChangeFields`
-    (`models.answers.suggestion`) where it has others; and its name in `stellwerk.plugin_api`.
+    (`answers.suggestion`) where it has others; and its name in `stellwerk.plugin_api`.
     Command line and page show what `describe` says, and need no change.
     """
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Any, Final, TypeAlias
 
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
+from stellwerk_kube.node import NodeInfo
 
 
 class Resource(Enum):

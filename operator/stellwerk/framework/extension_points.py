@@ -38,7 +38,7 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.types import FilterResult, Status
-from stellwerk.models.plugin_description import ExtensionPoint
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.snapshot.columns import IntColumn
 
 Role = TypeVar("Role")

@@ -13,7 +13,6 @@ from typing import Final, Protocol, TypeAlias
 
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
 from stellwerk.framework.extension_points import PluginsByPoint
 from stellwerk.framework.interface import APICall
 from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
@@ -40,11 +39,12 @@ from stellwerk.framework.services import (
     WaitingPod,
 )
 from stellwerk.framework.worker import NoWorker, Worker
-from stellwerk.models.compatibility import AS_RECORDED, AUTO, Compatibility
-from stellwerk.models.plugin_description import PluginKind
 from stellwerk.models.pod import PodInfo
+from stellwerk.profiles.spec.plugin_description import PluginKind
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.compatibility import AS_RECORDED, AUTO, Compatibility
 
 STANDING_CLOCK: Final = VirtualClock()
 """The wall clock where none is given: plugins that run alone."""

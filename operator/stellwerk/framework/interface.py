@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
+from stellwerk.answers.gpus import GpusOfPod
+from stellwerk.answers.pod import DevicesOfPod, PluginFacts
 from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, PlacementSums, Status
-from stellwerk.models.answers.gpus import GpusOfPod
-from stellwerk.models.answers.pod import DevicesOfPod, PluginFacts
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
 
 MAX_NODE_SCORE: Final = 100
 MOST_PROPOSALS: Final = 32

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.answers.pod import PluginFacts
 from stellwerk.framework.changes import Change
 from stellwerk.framework.interface import (
     ExplainPlugin,
@@ -24,13 +25,12 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState, FilterResult, unschedulable
-from stellwerk.models.answers.pod import PluginFacts
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.taints import Taint
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
 from stellwerk.snapshot.pod_counts import NATIVE_RESOURCES, Usage
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.taints import Taint
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 from typing_extensions import override
 
-from stellwerk.errors import SchedulerError
 from stellwerk.framework.handle import (
     STANDING_CLOCK,
     NoPodGroups,
@@ -25,11 +24,12 @@ from stellwerk.framework.services import (
     Recorder,
     WaitingPod,
 )
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
+from stellwerk_kube.errors import SchedulerError
+from stellwerk_kube.json_values import JsonObject
 
 
 class Offline(ClusterClient, Recorder, WaitingPods):

@@ -26,6 +26,8 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import numpy as np
 from typing_extensions import override
 
+from stellwerk.answers.pod import PluginFacts
+from stellwerk.answers.suggestion import ChangeFields
 from stellwerk.framework.changes import Change, Cost
 from stellwerk.framework.events import (
     QUEUE,
@@ -67,8 +69,6 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.types import OK, Code, CycleState, FilterResult, PluginFailure, Status
-from stellwerk.models.answers.pod import PluginFacts
-from stellwerk.models.answers.suggestion import ChangeFields
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import Snapshot

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 from stellwerk.framework.interface import APICall, PlacedPods
 from stellwerk.framework.types import CycleState, Verdicts
 from stellwerk.framework.worker import Worker
-from stellwerk.models.compatibility import Compatibility
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
-from stellwerk.models.plugin_description import PluginKind
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import ClaimReference
+from stellwerk.profiles.spec.plugin_description import PluginKind
 from stellwerk.snapshot.columns import Changes, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.compatibility import Compatibility
+from stellwerk_kube.json_values import JsonObject
 
 
 class Recorder(Protocol):
@@ -42,7 +42,7 @@ class Recorder(Protocol):
 
 
 class ClusterClient(Protocol):
-    """The API server, for reading and writing; raises the errors of `stellwerk.errors`."""
+    """The API server, for reading and writing; raises the errors of `stellwerk_kube.errors`."""
 
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None: ...
 

@@ -18,11 +18,11 @@ import numpy.ma
 import numpy.typing as npt
 from typing_extensions import override
 
-from stellwerk.errors import SchedulerError
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.untrusted_text import printable
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.errors import SchedulerError
+from stellwerk_kube.untrusted_text import printable
 
 if TYPE_CHECKING:
     from stellwerk.models.pod_group_key import PodGroupKey

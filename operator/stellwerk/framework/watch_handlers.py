@@ -7,7 +7,7 @@ Invariant: a call returns when the cache and the queue know of the change.
 from dataclasses import dataclass
 from typing import Protocol
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

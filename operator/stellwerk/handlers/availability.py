@@ -13,15 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from stellwerk.errors import ApiError, Forbidden, NotAList, NotFound
 from stellwerk.models.api_kinds import API_KINDS, Served, chosen_version, unreadable_versions
+from stellwerk_kube.errors import ApiError, Forbidden, NotAList, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from stellwerk.framework.services import ClusterClient
     from stellwerk.handlers.delivery import Delivery, WatchedKind
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 

@@ -26,16 +26,16 @@ from urllib.parse import quote
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import Identified, Lack
-from stellwerk.models import profile
 from stellwerk.models.api_kinds import API_KINDS, newest_form
 from stellwerk.models.pod_group_key import COSCHEDULING_API
+from stellwerk.profiles.spec import profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stellwerk.framework.watch_handlers import WatchHandlers
     from stellwerk.metrics import Metrics
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 
 logger = logging.getLogger(__name__)

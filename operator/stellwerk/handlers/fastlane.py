@@ -32,7 +32,8 @@ from kopf._core.reactor import observation, queueing
 
 from stellwerk import garbage
 from stellwerk.client.paging import checked_page, pages
-from stellwerk.errors import (
+from stellwerk.handlers.delivery import EVENTS_PER_SLICE, StreamSlice
+from stellwerk_kube.errors import (
     ApiError,
     NotAList,
     SchedulerError,
@@ -40,8 +41,7 @@ from stellwerk.errors import (
     Unavailable,
     in_words,
 )
-from stellwerk.handlers.delivery import EVENTS_PER_SLICE, StreamSlice
-from stellwerk.models.untrusted_text import cut, printable
+from stellwerk_kube.untrusted_text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from stellwerk.handlers.availability import Availability
     from stellwerk.handlers.delivery import Delivery
     from stellwerk.metrics import Metrics
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 _KOPF: Final = "1.45."

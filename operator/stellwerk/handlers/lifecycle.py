@@ -19,11 +19,11 @@ import kopf
 from typing_extensions import override
 
 from stellwerk.client.leadership import process_identity
-from stellwerk.errors import SchedulerError, in_words
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
 from stellwerk.handlers.delivery import WATCHED, Delivery, WatchedKind
 from stellwerk.handlers.rereading import LIST_PERIOD_SECONDS, Rereader, Resync
 from stellwerk.supervision import take_signals
+from stellwerk_kube.errors import SchedulerError, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from stellwerk.handlers.fastlane import FastLane
     from stellwerk.handlers.rereading import Redelivery
     from stellwerk.metrics import Metrics
-    from stellwerk.models.plugin_description import PluginKind
+    from stellwerk.profiles.spec.plugin_description import PluginKind
 
     Spawn = Callable[[], Awaitable[list[asyncio.Task[Any]]]]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.client.paging import checked_page, pages
-from stellwerk.errors import ApiError, NotFound
+from stellwerk_kube.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stellwerk.framework.services import ClusterClient
     from stellwerk.handlers.availability import Availability
     from stellwerk.handlers.delivery import Delivery, KnownObject
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,6 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from stellwerk.clock import parse_moment
-from stellwerk.errors import ConfigurationError
 from stellwerk.journal.entries import (
     FORMAT,
     KINDS,
@@ -32,7 +30,9 @@ from stellwerk.journal.entries import (
     Yielded,
     has_default,
 )
-from stellwerk.models.untrusted_text import shown
+from stellwerk_kube.clock import parse_moment
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.untrusted_text import shown
 
 READ: Final = (1, FORMAT)
 """The formats that are understood; what is new in a later one is absent from an earlier one."""

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 
 FORMAT: Final = 2
 """1 had no decisions on groups, nothing of devices that are being allocated, and extenders' answers

@@ -32,11 +32,11 @@ from stellwerk.journal.entries import (
     PluginStateGone,
     WatchEvent,
 )
-from stellwerk.models import plugin_args
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile_defaults import DEFAULT_PLUGINS, GANG_SCHEDULING
-from stellwerk.models.profile_spec import SchedulerProfileSpec
+from stellwerk.profiles.spec import plugin_args
+from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS, GANG_SCHEDULING
+from stellwerk.profiles.spec.profile_spec import SchedulerProfileSpec
+from stellwerk_kube.json_values import JsonObject
 
 _WORDS: Final = frozenset(
     """

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
-from stellwerk.errors import SchedulerError
 from stellwerk.journal.entries import (
     Decided,
     Entry,
@@ -29,8 +28,9 @@ from stellwerk.journal.entries import (
     encode,
 )
 from stellwerk.journal.hashing import Hashing
-from stellwerk.journal.kept import kept
 from stellwerk.journal.reader import Journal, is_journal, part_before
+from stellwerk.journal.recorded_fields import kept
+from stellwerk_kube.errors import SchedulerError
 
 _Key: TypeAlias = tuple[str, str]
 """(kind, uid of a pod or name)."""

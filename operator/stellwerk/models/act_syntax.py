@@ -11,14 +11,14 @@ from typing import Final, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.name_syntax import (
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.names import (
     is_label_value,
     is_qualified_name,
     is_subdomain,
     suggestion,
 )
-from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint
+from stellwerk_kube.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint
 
 MAX_REPLICAS: Final = 100_000
 """Pods that one controller may be scaled to; more than any cluster of the size limits has."""

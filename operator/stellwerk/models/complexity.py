@@ -8,7 +8,7 @@ complexity has cost next to nothing.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 
 DEFAULT_MAX_POD_COMPLEXITY: Final = 2000
 """Twenty times what any workload that we know asks for; decided in 50 ms on 5,000 nodes."""

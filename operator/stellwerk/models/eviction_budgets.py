@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from stellwerk.models.json_values import JsonObject, number_or_none
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.selectors import LabelSelector, parse_label_selector
+from stellwerk_kube.json_values import JsonObject, number_or_none
+from stellwerk_kube.selectors import LabelSelector, parse_label_selector
 
 _BudgetKey: TypeAlias = tuple[str, str]
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})

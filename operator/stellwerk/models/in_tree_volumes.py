@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 
 ZONE_SEPARATOR: Final = "__"
 """Between the zones in the label of a regional volume."""

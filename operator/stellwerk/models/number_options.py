@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.models.name_syntax import parse_duration
-from stellwerk.models.quantity import whole_units
+from stellwerk_kube.names import parse_duration
+from stellwerk_kube.quantity import whole_units
 
 _MAX_TEXT: Final = 40
 """Characters of a number that are read and shown. The largest range ends at 20 digits."""

@@ -16,18 +16,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from stellwerk.clock import parse_moment
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility
-from stellwerk.models.deletion_cost import deletion_cost
 from stellwerk.models.gpu import DEVICE_IDS, parse_device_ids
-from stellwerk.models.json_values import (
-    JsonObject,
-    number_or_none,
-    packed,
-    text,
-    text_map,
-    text_or_empty,
-)
 from stellwerk.models.pod_claims import (
     ContainerRequests,
     GeneratedClaims,
@@ -40,7 +29,6 @@ from stellwerk.models.pod_group_key import (
     WORKLOAD_API,
     PodGroupKey,
 )
-from stellwerk.models.pod_resources import ResourceAmounts, is_resized, resource_amounts
 from stellwerk.models.scheduling_spec import (
     PREEMPT_LOWER_PRIORITY,
     SchedulingSpec,
@@ -48,6 +36,18 @@ from stellwerk.models.scheduling_spec import (
     without_node_names,
 )
 from stellwerk.models.volumes import PodUses, PodVolume, parse_volumes
+from stellwerk_kube.clock import parse_moment
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
+from stellwerk_kube.deletion_cost import deletion_cost
+from stellwerk_kube.json_values import (
+    JsonObject,
+    number_or_none,
+    packed,
+    text,
+    text_map,
+    text_or_empty,
+)
+from stellwerk_kube.resource_amounts import ResourceAmounts, is_resized, resource_amounts
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 from typing_extensions import override
 
-from stellwerk.models.json_values import (
+from stellwerk_kube.json_values import (
     JsonObject,
     number_or_none,
     text,
@@ -20,7 +20,7 @@ from stellwerk.models.json_values import (
     texts,
     whole_number,
 )
-from stellwerk.models.selectors import LabelSelector, parse_label_selector
+from stellwerk_kube.selectors import LabelSelector, parse_label_selector
 
 _SELECTION: Final = (
     "labelSelector",

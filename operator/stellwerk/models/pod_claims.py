@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stellwerk.models.json_values import JsonObject, text, text_or_empty
-from stellwerk.models.name_syntax import is_extended_resource
-from stellwerk.models.quantity import whole_units
+from stellwerk_kube.json_values import JsonObject, text, text_or_empty
+from stellwerk_kube.names import is_extended_resource
+from stellwerk_kube.quantity import whole_units
 
 RESOURCE_CLAIM: Final = "ResourceClaim"
 CLASS_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"

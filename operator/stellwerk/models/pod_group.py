@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from stellwerk.models.json_values import (
+from stellwerk.models.pod_claims import ClaimReference, parse_claim_references
+from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
+from stellwerk_kube.json_values import (
     JsonObject,
     number_or_none,
     text,
@@ -18,10 +20,8 @@ from stellwerk.models.json_values import (
     text_or_empty,
     whole_number,
 )
-from stellwerk.models.name_syntax import is_label_value, is_qualified_name, suggestion
-from stellwerk.models.pod_claims import ClaimReference, parse_claim_references
-from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
-from stellwerk.models.quantity import resource_amount
+from stellwerk_kube.names import is_label_value, is_qualified_name, suggestion
+from stellwerk_kube.quantity import resource_amount
 
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
 WAITING_FOR_PODS: Final = "WaitingForPods"

@@ -1,352 +1,134 @@
-"""A pod's requests: containers, sidecars, overhead, pod-level resources, in-place resizes.
+"""Requests and limits of each container of a pod, for plugins that ask more than the sum.
 
-`models.pod` calls it once per distinct spec (and per pod that is being resized). Invariant:
-quantities are summed exactly and rounded up once, at the end, as kube-scheduler does
-(`resource.PodRequests`).
+A SchedulingSpec keeps them as JSON and reads them when a plugin first asks. Invariant: amounts are
+exact to the billionth and rounded up beyond, as the API server keeps them; what becomes of them
+(millicores, whole units, sums) is the plugin's to say.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.quantity import Amount, billionths, saturate
+import orjson
 
-Requests: TypeAlias = dict[str, Amount]
-"""In billionths of a unit, by resource."""
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.quantity import billionths, saturate
 
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
-EPHEMERAL_STORAGE: Final = "ephemeral-storage"
-PODS: Final = "pods"
+ExactAmounts: TypeAlias = Mapping[str, int]
+"""Billionths of a unit by resource."""
 
-DEFAULT_CPU_MILLIS: Final = 100
-DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
-_SCORING_DEFAULTS: Final[Requests] = {
-    CPU: DEFAULT_CPU_MILLIS * 10**6,
-    MEMORY: DEFAULT_MEMORY_BYTES * 10**9,
-}
+GUARANTEED: Final = "Guaranteed"
+BURSTABLE: Final = "Burstable"
+BEST_EFFORT: Final = "BestEffort"
+_QOS_RESOURCES: Final = frozenset({"cpu", "memory"})
+_KEPT_CHARACTERS: Final = 1 << 12
+"""Pods with more text than this about resources are read anew each time."""
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceAmounts:
-    """One pod's amounts; cpu in millicores, all else in whole units, never negative."""
+class ContainerResources:
+    """The resources of one container."""
 
-    requests: Mapping[str, int]
-    """Amounts that filters and usage count; pod-level requests replace the containers' sum."""
-    nonzero_cpu_millis: int
-    """The pod's share of a node's cpu usage in scoring: containers without a request count 100m."""
-    nonzero_memory_bytes: int
-    """The same for memory: 200 MiB."""
-    scoring_requests: Mapping[str, int]
-    """Amounts that NodeResourcesFit's score adds for the incoming pod: defaults, no pod-level
-    requests."""
-    limits: Mapping[str, int]
-    """The pod's limits; only published as a metric."""
-    overhead: Mapping[str, int]
-    """The overhead of its RuntimeClass, part of the requests already; only published as a metric.
+    requests: ExactAmounts
+    limits: ExactAmounts
+    sidecar: bool = False
+    """An init container that goes on running."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """The resources of a pod's containers, and of the pod as a whole."""
+
+    init_containers: tuple[ContainerResources, ...]
+    """Sidecars too, in the order in which they start."""
+    containers: tuple[ContainerResources, ...]
+    pod_level: ContainerResources | None
+    """spec.resources; None: it is not set."""
+    overhead: ExactAmounts
+    qos_class: str
+    """Guaranteed, Burstable or BestEffort, computed as in the API (`ComputePodQOS`, v1.36)."""
+
+
+def millis(amount: int) -> int:
+    """An exact amount in thousandths of the unit, rounded up (`Quantity.MilliValue`)."""
+    return saturate(-(-amount // 10**6))
+
+
+def units(amount: int) -> int:
+    """An exact amount in whole units, rounded up (`Quantity.Value`)."""
+    return saturate(-(-amount // 10**9))
+
+
+def exact_amount(text: str | float) -> int:
+    """A quantity in billionths of the unit, rounded up, as the API server keeps it.
+
+    Raises:
+        ValueError: the text is no quantity.
     """
+    return int(-(-billionths(text) // 1))
 
 
-def resource_amounts(
-    spec: JsonObject,
-    status: JsonObject | None = None,
-    compatibility: Compatibility = AS_RECORDED,
-) -> ResourceAmounts:
-    """The amounts of a pod spec; with a status, in-place resizes count (`UseStatusResources`)."""
-    overhead = _parsed(spec.get("overhead"))
-    if status is not None and ReleaseRule.RESIZE_BY_SUMS in compatibility:
-        pod_level = _pod_level_by_status(spec, status)
-        total, with_defaults = _largest_sums(spec, status)
-    else:
-        needs = _needs(spec, _effective_requests(status))
-        pod_level = _pod_level_requests(spec, status)
-        total, with_defaults = _peak(needs), _peak(_with_defaults(needs))
-    requests = _rounded(_sum(total | pod_level, overhead))
-    scoring_requests = _rounded(_sum(total | with_defaults, overhead))
-    # A pod-level request stands for what containers are silent about.
-    nonzero = scoring_requests | requests if pod_level else scoring_requests
-    return ResourceAmounts(
-        requests=requests,
-        nonzero_cpu_millis=nonzero.get(CPU, 0),
-        nonzero_memory_bytes=nonzero.get(MEMORY, 0),
-        scoring_requests=scoring_requests,
-        limits=_limits(spec),
-        overhead=_rounded(overhead),
+def resources_json(spec: JsonObject) -> bytes:
+    """The part of a pod's spec that `read_resources` reads."""
+    return orjson.dumps(
+        (
+            [(each.get("resources"), each.get("restartPolicy")) for each in _init(spec)],
+            [each.get("resources") for each in spec.get("containers") or ()],
+            spec.get("resources"),
+            spec.get("overhead"),
+        )
     )
 
 
-def is_scalar_resource(resource: str) -> bool:
-    """Whether a resource is extended, huge pages or a volume limit (`IsScalarResourceName`)."""
-    return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))
+def read_resources(text: bytes) -> PodResources:
+    """The resources that `resources_json` wrote."""
+    return _known(text) if len(text) <= _KEPT_CHARACTERS else _read(text)
 
 
-def is_resized(
-    spec: JsonObject, status: JsonObject, compatibility: Compatibility = AS_RECORDED
-) -> bool:
-    """Whether the status reports other resources than the spec: the amounts are its own."""
-    if ReleaseRule.RESIZE_BY_SUMS in compatibility:
-        return _differs(spec, status)
-    by_name = {
-        container["name"]: ((container.get("resources") or {}).get("requests") or {})
-        for containers in (spec.get("containers"), spec.get("initContainers"))
-        for container in containers or ()
-    }
-    for key in ("containerStatuses", "initContainerStatuses"):
-        for container_status in status.get(key) or ():
-            resources = container_status.get("resources")
-            if resources is None:
-                continue
-            requests = by_name.get(container_status["name"])
-            actual = resources.get("requests") or {}
-            allocated = container_status.get("allocatedResources")
-            if actual != requests or (allocated is not None and allocated != requests):
-                return True
-    return bool(status.get("resources")) and _has_pod_level_requests(spec)
+def _init(spec: JsonObject) -> Iterable[JsonObject]:
+    return spec.get("initContainers") or ()
 
 
-def _limits(spec: JsonObject) -> dict[str, int]:
-    """Limits by the rules of requests; overhead is added where there is a limit (`PodLimits`)."""
-
-    def limits_of(container: JsonObject, _: JsonObject) -> Requests:
-        return _parsed((container.get("resources") or {}).get("limits"))
-
-    limits = _peak(_needs(spec, limits_of, limits_of))
-    pod_level = _parsed((spec.get("resources") or {}).get("limits"))
-    limits |= {name: value for name, value in pod_level.items() if _is_pod_level_resource(name)}
-    for resource, amount in _parsed(spec.get("overhead")).items():
-        if limits.get(resource):
-            limits[resource] += amount
-    return _rounded(limits)
+def _read(text: bytes) -> PodResources:
+    init_containers, containers, pod_level, overhead = orjson.loads(text)
+    init = tuple(_container(resources, policy) for resources, policy in init_containers)
+    regular = tuple(_container(resources) for resources in containers)
+    of_pod = _container(pod_level) if pod_level is not None else None
+    qos = _qos_class([of_pod] if of_pod is not None else [*regular, *init])
+    return PodResources(init, regular, of_pod, _amounts(overhead), qos)
 
 
-_STATUS_LISTS: Final = ("containerStatuses", "initContainerStatuses")
+_known: Final = lru_cache(maxsize=1024)(_read)
 
 
-def _differs(spec: JsonObject, status: JsonObject) -> bool:
-    """Whether anything that the status reports is not what the spec says."""
-    if "resources" in status or _resize_is_infeasible(status):
-        return True
-    by_name = {
-        container["name"]: (container.get("resources") or {}).get("requests") or {}
-        for key in ("containers", "initContainers")
-        for container in spec.get(key) or ()
-    }
-    for key in _STATUS_LISTS:
-        for reported in status.get(key) or ():
-            wanted = by_name.get(reported["name"])
-            resources, allocated = reported.get("resources"), reported.get("allocatedResources")
-            if resources is not None and (resources.get("requests") or {}) != wanted:
-                return True
-            if allocated is not None and allocated != wanted:
-                return True
-    return False
-
-
-def _largest_sums(spec: JsonObject, status: JsonObject) -> tuple[Requests, Requests]:
-    """The largest of what is desired, allocated and actual, each added up over the whole pod.
-
-    The second is the same with the amounts that scores count where a container requests nothing.
-    Source: `AggregateContainerRequests`, v1.37 (#140047).
-    """
-    statuses = {
-        reported["name"]: reported for key in _STATUS_LISTS for reported in status.get(key) or ()
-    }
-    infeasible = _resize_is_infeasible(status)
-
-    def allocated(container: JsonObject, requests: JsonObject) -> Requests:
-        reported = statuses.get(container["name"]) or {}
-        if reported.get("allocatedResources") is not None:
-            return _parsed(reported["allocatedResources"])
-        return {} if infeasible else _parsed(requests)
-
-    def actual(container: JsonObject, requests: JsonObject) -> Requests:
-        reported = statuses.get(container["name"]) or {}
-        resources = reported.get("resources")
-        if resources is not None and resources.get("requests") is not None:
-            return _parsed(resources["requests"])
-        return allocated(container, requests)
-
-    of_pod = (status.get("resources") or {}).get("requests"), status.get("allocatedResources")
-    desired = _needs(spec, _declared)
-    if None not in of_pod:
-        # They are sums of the whole pod already.
-        reports = [_parsed(each) for each in of_pod]
-        considered = reports if infeasible else [_peak(desired), *reports]
-        filled = reports if infeasible else [_peak(_with_defaults(desired)), *reports]
-        return _maximum(considered), _scored(_maximum(filled))
-    needs = [_needs(spec, allocated, allocated), _needs(spec, actual, actual)]
-    if not infeasible:
-        needs.insert(0, desired)
-    return (
-        _maximum(_peak(each) for each in needs),
-        _maximum(_peak(_with_defaults(each)) for each in needs),
+def _container(
+    resources: Mapping[str, Any] | None, policy: str | None = None
+) -> ContainerResources:
+    given = resources or {}
+    return ContainerResources(
+        _amounts(given.get("requests")), _amounts(given.get("limits")), policy == "Always"
     )
 
 
-def _scored(requests: Requests) -> Requests:
-    """Of the resources that have a default in scores alone."""
-    return {name: requests.get(name, 0) for name in _SCORING_DEFAULTS}
+def _amounts(given: Mapping[str, Any] | None) -> ExactAmounts:
+    return {name: exact_amount(text) for name, text in (given or {}).items()}
 
 
-def _pod_level_by_status(spec: JsonObject, status: JsonObject) -> Requests:
-    """Pod-level requests, which replace those of the containers, as v1.37 reads them."""
-    declared = _parsed((spec.get("resources") or {}).get("requests"))
-    requests = declared
-    resources = status.get("resources")
-    if declared and resources is not None:
-        reports = [_parsed(resources.get("requests")), _parsed(status.get("allocatedResources"))]
-        requests = _maximum(reports if _resize_is_infeasible(status) else [declared, *reports])
-    return {name: value for name, value in requests.items() if _is_pod_level_resource(name)}
-
-
-_Effective: TypeAlias = Callable[[JsonObject, JsonObject], Requests]
-
-
-def _effective_requests(status: JsonObject | None) -> _Effective:
-    """The reading of a container's requests: from the spec, or from spec and status together."""
-    if status is None:
-        return _declared
-    infeasible = _resize_is_infeasible(status)
-    statuses = {
-        container_status["name"]: container_status
-        for key in ("containerStatuses", "initContainerStatuses")
-        for container_status in status.get(key) or ()
-        if container_status.get("resources") is not None
-    }
-
-    def effective(container: JsonObject, requests: JsonObject) -> Requests:
-        found = statuses.get(container["name"])
-        if found is None:
-            return _parsed(requests)
-        actual = _parsed(found["resources"].get("requests"))
-        allocated = _parsed(found.get("allocatedResources"))
-        considered = (actual, allocated) if infeasible else (_parsed(requests), actual, allocated)
-        return _maximum(considered)
-
-    return effective
-
-
-def _declared(_: JsonObject, requests: JsonObject) -> Requests:
-    """A container's requests as its spec declares them."""
-    return _parsed(requests)
-
-
-def _resize_is_infeasible(status: JsonObject) -> bool:
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodResizePending":
-            return bool(condition.get("reason") == "Infeasible")
-    return False
-
-
-def _has_pod_level_requests(spec: JsonObject) -> bool:
-    requests = (spec.get("resources") or {}).get("requests") or {}
-    return any(_is_pod_level_resource(resource) for resource in requests)
-
-
-def _is_pod_level_resource(resource: str) -> bool:
-    return resource in {CPU, MEMORY} or resource.startswith("hugepages-")
-
-
-def _pod_level_requests(spec: JsonObject, status: JsonObject | None) -> Requests:
-    """spec.resources.requests of the supported resources, resized as the status says."""
-    declared = _parsed((spec.get("resources") or {}).get("requests"))
-    requests = {name: value for name, value in declared.items() if _is_pod_level_resource(name)}
-    actual_resources = (status or {}).get("resources")
-    if status is None or actual_resources is None or not requests:
-        return requests
-    actual = _parsed(actual_resources.get("requests"))
-    allocated = _parsed(status.get("allocatedResources"))
-    infeasible = _resize_is_infeasible(status)
-    effective = _maximum((actual, allocated) if infeasible else (declared, actual, allocated))
-    return {name: effective.get(name, 0) for name in requests}
-
-
-class _Needs(NamedTuple):
-    """The requests of each container of a pod."""
-
-    containers: Sequence[Requests]
-    init_containers: Sequence[tuple[bool, Requests]]
-    """(whether it is a sidecar, its requests), in the order in which they start."""
-
-
-def _needs(spec: JsonObject, read: _Effective, read_plain: _Effective | None = None) -> _Needs:
-    read_plain = read_plain or _declared
-
-    def requests_of(container: JsonObject, how: _Effective) -> Requests:
-        return how(container, (container.get("resources") or {}).get("requests") or {})
-
-    def init(container: JsonObject) -> tuple[bool, Requests]:
-        sidecar = container.get("restartPolicy") == "Always"
-        # A plain init container is gone before a resize could be reported: no status.
-        return sidecar, requests_of(container, read if sidecar else read_plain)
-
-    return _Needs(
-        [requests_of(container, read) for container in spec.get("containers") or ()],
-        [init(container) for container in spec.get("initContainers") or ()],
-    )
-
-
-def _with_defaults(needs: _Needs) -> _Needs:
-    """The requests that scores count of the resources that have a default."""
-
-    def filled(requests: Requests) -> Requests:
-        return {
-            resource: requests.get(resource, default)
-            for resource, default in _SCORING_DEFAULTS.items()
-        }
-
-    return _Needs(
-        [filled(requests) for requests in needs.containers],
-        [(sidecar, filled(requests)) for sidecar, requests in needs.init_containers],
-    )
-
-
-def _peak(needs: _Needs) -> Requests:
-    """Sum of containers and sidecars, or the largest need while an init container runs.
-
-    Linear in what is requested: what a container does not name is as it was before it.
-    """
-    total: Requests = {}
-    sidecars: Requests = {}
-    while_starting: Requests = {}
-    for requests in needs.containers:
-        for resource, amount in requests.items():
-            total[resource] = total.get(resource, 0) + amount
-    for is_sidecar, requests in needs.init_containers:
-        for resource, amount in requests.items():
-            now = sidecars.get(resource, 0) + amount
-            if is_sidecar:
-                total[resource] = total.get(resource, 0) + amount
-                sidecars[resource] = now
-            if resource not in while_starting or now > while_starting[resource]:
-                while_starting[resource] = now
-    return _maximum((total, while_starting)) if while_starting else total
-
-
-def _parsed(requests: JsonObject | None) -> Requests:
-    if not requests:
-        return {}
-    return {resource: billionths(quantity) for resource, quantity in requests.items()}
-
-
-def _sum(one: Requests, other: Requests) -> Requests:
-    return one | {resource: one.get(resource, 0) + amount for resource, amount in other.items()}
-
-
-def _maximum(alternatives: Iterable[Requests]) -> Requests:
-    largest: Requests = {}
-    for requests in alternatives:
-        for resource, amount in requests.items():
-            if resource not in largest or amount > largest[resource]:
-                largest[resource] = amount
-    return largest
-
-
-def _rounded(requests: Requests) -> dict[str, int]:
-    return {
-        # The API refuses negative amounts; taken at their word they would make room on a node.
-        resource: max(0, saturate(-(-amount // (10**6 if resource == CPU else 10**9))))
-        for resource, amount in requests.items()
-    }
+def _qos_class(parts: Iterable[ContainerResources]) -> str:
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    guaranteed = True
+    for part in parts:
+        limited = set()
+        for name in _QOS_RESOURCES:
+            request, limit = part.requests.get(name, 0), part.limits.get(name, 0)
+            if request > 0:
+                requests[name] = requests.get(name, 0) + request
+            if limit > 0:
+                limits[name] = limits.get(name, 0) + limit
+                limited.add(name)
+        guaranteed &= limited == _QOS_RESOURCES
+    if not requests and not limits:
+        return BEST_EFFORT
+    return GUARANTEED if guaranteed and requests == limits else BURSTABLE

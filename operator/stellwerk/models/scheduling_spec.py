@@ -14,15 +14,6 @@ from weakref import WeakValueDictionary
 import orjson
 
 from stellwerk.models.complexity import too_complex, volumes_complexity
-from stellwerk.models.container_resources import PodResources, read_resources, resources_json
-from stellwerk.models.json_values import (
-    JsonObject,
-    packed,
-    text_map,
-    text_or_empty,
-    texts,
-    whole_number,
-)
 from stellwerk.models.pod_affinity import (
     PodAffinity,
     SpreadConstraint,
@@ -30,15 +21,24 @@ from stellwerk.models.pod_affinity import (
     parse_spread_constraints,
 )
 from stellwerk.models.pod_claims import ClaimReference, parse_claim_references
-from stellwerk.models.pod_resources import ResourceAmounts, resource_amounts
-from stellwerk.models.selectors import (
+from stellwerk.models.pod_resources import PodResources, read_resources, resources_json
+from stellwerk_kube.json_values import (
+    JsonObject,
+    packed,
+    text_map,
+    text_or_empty,
+    texts,
+    whole_number,
+)
+from stellwerk_kube.resource_amounts import ResourceAmounts, resource_amounts
+from stellwerk_kube.selectors import (
     NODE_NAME_FIELD,
     NodeSelector,
     PreferredTerm,
     parse_node_selector,
     parse_preferred_terms,
 )
-from stellwerk.models.taints import Toleration, parse_tolerations
+from stellwerk_kube.taints import Toleration, parse_tolerations
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 PREEMPT_LOWER_PRIORITY: Final = "PreemptLowerPriority"

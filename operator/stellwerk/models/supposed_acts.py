@@ -9,8 +9,8 @@ one once the node lifecycle controller has acted, which a test does with the emb
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from stellwerk.models.node import NodeInfo
-from stellwerk.models.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
 
 _CORDONED = Taint(UNSCHEDULABLE_TAINT_KEY, "", NO_SCHEDULE)
 

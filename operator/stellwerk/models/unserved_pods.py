@@ -1,7 +1,7 @@
 """Waiting pods whose schedulerName no scheduler serves, told from those of other schedulers.
 
 `stellwerk doctor` asks with what the API has. The operator asks for its queue, metrics, page and
-explanations (`scheduler.profiles.unserved`). Both find the sign of another scheduler with
+explanations (`profiles.unserved`). Both find the sign of another scheduler with
 `sign_of_scheduler`. It stands alone because it knows only objects of the API and names. Invariant:
 no pod counts as unserved while a scheduler of its schedulerName shows one of the three signs.
 """
@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote
 
-from stellwerk.clock import parse_moment
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.clock import parse_moment
+from stellwerk_kube.json_values import JsonObject
 
 GRACE_SECONDS: Final = 10.0
 """Age from which a pod without a word of any scheduler counts as unserved. Schedulers write a

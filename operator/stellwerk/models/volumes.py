@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import orjson
 from typing_extensions import override
 
-from stellwerk.models.json_values import JsonObject, text, text_or_empty, texts
+from stellwerk_kube.json_values import JsonObject, text, text_or_empty, texts
 
 UsageKey: TypeAlias = tuple[str, ...]
 """The kind of the volume source, then what names the claim or disk."""

@@ -6,15 +6,15 @@ instance at all of its extension points, and a reload keeps instances whose argu
 
 from dataclasses import replace
 
-from stellwerk.errors import ProfileError
 from stellwerk.framework.handle import ProfileHandle, Services
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.plugin_isolation import isolated
 from stellwerk.framework.runtime import Framework
-from stellwerk.models.compatibility import Compatibility
-from stellwerk.models.plugin_description import ExtensionPoint
-from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.registry import instantiate
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
+from stellwerk.profiles.spec.profile import LoadedProfile
+from stellwerk_kube.compatibility import Compatibility
+from stellwerk_kube.errors import ProfileError
 
 
 class Assembly:

@@ -23,14 +23,13 @@ from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.interface import Candidate, PostFilterPlugin, PostFilterResult
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import Code, CycleState, Status, unresolvable, unschedulable
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk.models.plugin_args import CrossNodePreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import PodMatcher
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import by_importance, is_leaving_as_victim, priority_sum
+from stellwerk.profiles.spec.plugin_args import CrossNodePreemptionArgs
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.pair_terms import (
     SpreadSelection,
@@ -39,6 +38,7 @@ from stellwerk.snapshot.pair_terms import (
 )
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 
 Domain: TypeAlias = tuple[str, str]
 """Topology key and value."""

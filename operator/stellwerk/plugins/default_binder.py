@@ -9,11 +9,11 @@ from typing import ClassVar
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.errors import ApiError, OutcomeUnknown
 from stellwerk.framework.interface import BindPlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, CycleState, Status, error
 from stellwerk.models.pod import PodInfo
+from stellwerk_kube.errors import ApiError, OutcomeUnknown
 
 
 class DefaultBinder(BindPlugin):

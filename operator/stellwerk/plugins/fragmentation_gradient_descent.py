@@ -20,9 +20,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, CycleState, Status
 from stellwerk.models.gpu import WHOLE, GpuRequest, gpu_request
-from stellwerk.models.plugin_args import FragmentationGradientDescentArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import CPU
 from stellwerk.plugins.gpu.fragmentation import (
     FloatColumn,
     Fragmentation,
@@ -31,9 +29,11 @@ from stellwerk.plugins.gpu.fragmentation import (
     idle_cpu,
 )
 from stellwerk.plugins.gpu.node_gpus import GpuDevices
+from stellwerk.profiles.spec.plugin_args import FragmentationGradientDescentArgs
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
 from stellwerk.snapshot.pod_shapes import CountedShape
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.resource_amounts import CPU
 
 _NAME: Final = "FragmentationGradientDescent"
 _NOT_TRIED: Final = -1

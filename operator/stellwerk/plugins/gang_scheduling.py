@@ -22,10 +22,10 @@ from stellwerk.framework.events import (
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, Code, Status, unresolvable, unschedulable
-from stellwerk.models.compatibility import ReleaseRule
-from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.plugin_args import GangSchedulingArgs
+from stellwerk_kube.compatibility import ReleaseRule
 
 
 def placement_feasible(min_count: int, scheduled: int, remaining: int) -> Status:

@@ -23,14 +23,14 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, CycleState, Status
 from stellwerk.models.gpu import WHOLE, GpuRequest, gpu_request
-from stellwerk.models.plugin_args import GpuPatternPlanArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.plugins.gpu.pattern_targets import PatternTargets
 from stellwerk.plugins.gpu.planned_pods import MIB
+from stellwerk.profiles.spec.plugin_args import GpuPatternPlanArgs
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.resource_amounts import CPU, MEMORY
 
 _TAKES_NOTHING_KEPT: Final = 1
 _SHORT_OF_MEMORY: Final = 2

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.errors import ApiError, Forbidden
+from stellwerk.answers.gpus import GpusOfPod
 from stellwerk.framework.changes import Change
 from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
 from stellwerk.framework.filter_results import FilterResults
@@ -38,13 +38,13 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
-from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.gpu import DEVICE_IDS, GpuRequest, device_ids_text, gpu_request, refusal
-from stellwerk.models.plugin_args import GpuShareArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.explain import free_gpus, smaller_gpu_request
 from stellwerk.plugins.gpu.node_gpus import GpuDevices, best_fit
+from stellwerk.profiles.spec.plugin_args import GpuShareArgs
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.errors import ApiError, Forbidden
 
 _NAME: Final = "GpuShare"
 _LACKS_ROOM: Final = 1

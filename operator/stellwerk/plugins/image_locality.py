@@ -14,12 +14,12 @@ from typing_extensions import override
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
-from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.images import Images
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.compatibility import ReleaseRule
 
 _MEBIBYTE: Final = 1024 * 1024
 _LEAST_BYTES: Final = 23 * _MEBIBYTE

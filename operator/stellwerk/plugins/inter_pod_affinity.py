@@ -53,13 +53,12 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
-from stellwerk.models.compatibility import Compatibility, ReleaseRule
-from stellwerk.models.plugin_args import InterPodAffinityArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
 from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
 from stellwerk.plugins.pairwise.spread_constraints import topology_labels
 from stellwerk.plugins.shared.hints import changed_node, had_node
+from stellwerk.profiles.spec.plugin_args import InterPodAffinityArgs
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.existing_terms import TermGroup, TermsByKey
@@ -72,6 +71,7 @@ from stellwerk.snapshot.pair_terms import (
 from stellwerk.snapshot.pod_counts import PairCounts
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.topology import Topology
+from stellwerk_kube.compatibility import Compatibility, ReleaseRule
 
 if TYPE_CHECKING:
     from stellwerk.models.scheduling_spec import SchedulingSpec

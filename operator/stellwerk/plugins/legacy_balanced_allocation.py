@@ -15,17 +15,17 @@ from typing_extensions import override
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
-from stellwerk.models.plugin_args import LegacyBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.plugins.shared.attached_volumes import (
     UNLIMITED,
     AttachedVolumes,
     VolumeId,
     volume_id,
 )
+from stellwerk.profiles.spec.plugin_args import LegacyBalancedAllocationArgs
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.resource_amounts import CPU, MEMORY
 
 FractionColumn: TypeAlias = npt.NDArray[np.float64]
 """(n,) float64, what would be in use of what the node has; 1 where it has nothing."""

@@ -12,8 +12,8 @@ from typing_extensions import override
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
-from stellwerk.models.plugin_args import LegacyLeastAllocatedArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.profiles.spec.plugin_args import LegacyLeastAllocatedArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 

@@ -12,9 +12,9 @@ from typing_extensions import override
 from stellwerk.framework.interface import Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
-from stellwerk.models.plugin_args import LegacyRequestedToCapacityRatioArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.resources.strategies import MAX_UTILIZATION, score_by_utilization
+from stellwerk.profiles.spec.plugin_args import LegacyRequestedToCapacityRatioArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 

@@ -37,17 +37,7 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, Status, unresolvable
-from stellwerk.models.node import NodeInfo
-from stellwerk.models.plugin_args import NodeAffinityArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.selectors import (
-    NODE_NAME_FIELD,
-    NodeSelector,
-    NodeSelectorTerm,
-    PreferredTerm,
-    parse_node_selector,
-    parse_preferred_terms,
-)
 from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.plugins.shared.label_changes import LabelChanges, label_changes
 from stellwerk.plugins.shared.node_matching import (
@@ -57,8 +47,18 @@ from stellwerk.plugins.shared.node_matching import (
     named,
 )
 from stellwerk.plugins.shared.score_normalization import normalize_to_highest
+from stellwerk.profiles.spec.plugin_args import NodeAffinityArgs
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.selectors import (
+    NODE_NAME_FIELD,
+    NodeSelector,
+    NodeSelectorTerm,
+    PreferredTerm,
+    parse_node_selector,
+    parse_preferred_terms,
+)
 
 _NAME: Final = "NodeAffinity"
 _CONFLICT: Final = unresolvable(_NAME, "pod affinity terms conflict")

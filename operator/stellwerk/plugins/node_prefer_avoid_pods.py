@@ -15,11 +15,11 @@ from typing_extensions import override
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import Counts, IntColumn
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.node import NodeInfo
 
 Controller: TypeAlias = tuple[str, str]
 """(kind, uid)."""

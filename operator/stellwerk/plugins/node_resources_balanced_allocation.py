@@ -17,10 +17,10 @@ from stellwerk.framework.interface import MAX_NODE_SCORE, PreScorePlugin, Reuse,
 from stellwerk.framework.result_cache import ResultCache
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, SKIP, CycleState, Status
-from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.resources.amounts import offered_and_used_at, within_offer
 from stellwerk.plugins.resources.strategies import scored_resources
+from stellwerk.profiles.spec.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 

@@ -52,21 +52,21 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.name_syntax import is_extended_resource
-from stellwerk.models.node import NodeInfo
-from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
-from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.resources.amounts import ALWAYS_COUNTED, is_counted, offered_and_used
 from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.device_classes import DeviceClasses
 from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.plugins.shared.victims import is_leaving_as_victim
+from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.names import is_extended_resource
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_amounts import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 
 class FreedRoom:

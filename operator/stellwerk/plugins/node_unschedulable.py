@@ -22,10 +22,10 @@ from stellwerk.framework.events import (
 from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, ProposePlugin, Reuse
 from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
 from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
 
 _NAME: Final = "NodeUnschedulable"
 _UNSCHEDULABLE: Final = unresolvable(_NAME, "node(s) were unschedulable")

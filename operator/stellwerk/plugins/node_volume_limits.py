@@ -47,9 +47,7 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
-from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey
 from stellwerk.plugins.shared.attached_volumes import (
@@ -72,6 +70,8 @@ from stellwerk.plugins.shared.volume_claims import (
 from stellwerk.plugins.shared.volume_proposals import without_volumes
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.compatibility import ReleaseRule
+from stellwerk_kube.json_values import JsonObject
 
 _NAME: Final = "NodeVolumeLimits"
 _EXCEEDED: Final = unschedulable(_NAME, "node(s) exceed max volume count")

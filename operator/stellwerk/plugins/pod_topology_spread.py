@@ -52,8 +52,6 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
-from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo
-from stellwerk.models.plugin_args import PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.node_eligibility import NodeEligibility
 from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
@@ -63,10 +61,12 @@ from stellwerk.plugins.pairwise.spread_constraints import (
     topology_labels,
 )
 from stellwerk.plugins.shared.hints import changed_node, had_node
+from stellwerk.profiles.spec.plugin_args import PodTopologySpreadArgs
 from stellwerk.snapshot.columns import Element, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.topology import NO_DOMAIN, EligibleRows, Topology
+from stellwerk_kube.node import HOSTNAME_LABEL, NodeInfo
 
 _NAME: Final = "PodTopologySpread"
 _SCORE_KEY: Final = f"{_NAME}/score"

@@ -19,8 +19,6 @@ from typing_extensions import override
 from stellwerk.framework.extension_points import points_of
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.services import Handle
-from stellwerk.models.plugin_description import UNSET_WEIGHT, PluginDescription
-from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.cross_node_preemption import CrossNodePreemption
 from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption
@@ -57,6 +55,8 @@ from stellwerk.plugins.topology_placement_generator import TopologyPlacementGene
 from stellwerk.plugins.volume_binding.plugin import VolumeBinding
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from stellwerk.plugins.volume_zone import VolumeZone
+from stellwerk.profiles.spec.plugin_description import UNSET_WEIGHT, PluginDescription
+from stellwerk.profiles.spec.profile import LoadedProfile
 
 ENTRY_POINT_GROUP: Final = "stellwerk.plugins"
 DISTRIBUTION: Final = "stellwerk"

@@ -22,12 +22,12 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, CycleState, Status
-from stellwerk.models.node import zone_key
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.default_selector import DefaultSelectors
 from stellwerk.snapshot.columns import ChangeCursor, IntColumn, RowColumn
 from stellwerk.snapshot.pair_terms import PodTerm, SpreadSelection
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.node import zone_key
 
 _ZONE_WEIGHT: Final = 2.0 / 3.0
 

@@ -30,13 +30,13 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.types import OK, CycleState, FilterResult, Status, unresolvable
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
 from stellwerk.plugins.shared.hints import changed_node, is_own_update
 from stellwerk.plugins.shared.node_matching import untolerated_counts
 from stellwerk.plugins.shared.score_normalization import normalize_to_lowest
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
 
 _NAME: Final = "TaintToleration"
 _UNTOLERATED: Final = unresolvable(_NAME, "node(s) had untolerated taint(s)")

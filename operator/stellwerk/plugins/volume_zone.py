@@ -36,10 +36,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.in_tree_volumes import ZONE_SEPARATOR
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.plugins.shared.volume_claims import (
@@ -51,6 +48,9 @@ from stellwerk.plugins.shared.volume_claims import (
 from stellwerk.plugins.shared.volume_proposals import volume_labels, without_volumes
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
+from stellwerk_kube.selectors import NodeSelector, NodeSelectorTerm, Requirement
 
 _NAME: Final = "VolumeZone"
 _CONFLICT: Final = unresolvable(_NAME, "node(s) had no available volume zone")

@@ -21,15 +21,15 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.errors import NotFound, NotLeader, SchedulerError, Throttled, Unavailable
+from stellwerk_kube.errors import NotFound, NotLeader, SchedulerError, Throttled, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from stellwerk.clock import Clock
     from stellwerk.framework.interface import APICall
     from stellwerk.framework.services import ClusterClient, Recorder
     from stellwerk.world.pod_status import Report
+    from stellwerk_kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 

@@ -21,13 +21,11 @@ from typing_extensions import override
 
 from stellwerk.backend.queued_pod import BindingStage, QueuedPod
 from stellwerk.client.paging import pages
-from stellwerk.errors import NotFound, SchedulerError, in_words
 from stellwerk.framework.handle import WaitingPods
 from stellwerk.framework.services import ClusterClient, WaitingPod
 from stellwerk.framework.types import OK, Code, CycleState, Status, error, unschedulable
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Metrics, attempts_label
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
@@ -38,6 +36,8 @@ from stellwerk.world.decide import Failure, release, undo_binding
 from stellwerk.world.pod_status import NominatingInfo, nomination_patch
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.errors import NotFound, SchedulerError, in_words
+from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 

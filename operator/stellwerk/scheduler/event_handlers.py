@@ -25,21 +25,21 @@ from stellwerk.framework.events import (
 )
 from stellwerk.framework.watch_handlers import Lack, WatchHandlers
 from stellwerk.metrics import Metrics
-from stellwerk.models.compatibility import Compatibility
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
-from stellwerk.models.json_values import JsonObject, text_map
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import GROUP_KINDS
+from stellwerk.profiles.loader import ProfileLoader
 from stellwerk.scheduler.api_dispatcher import StatusReports
 from stellwerk.scheduler.binding_cycle import BindingTasks, WaitingPodsMap
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.series import Histogram
 from stellwerk.world.world import World, is_of_plugins
+from stellwerk_kube.compatibility import Compatibility
+from stellwerk_kube.json_values import JsonObject, text_map
+from stellwerk_kube.node import parse_node
 
 logger = logging.getLogger(__name__)
 Parsed = TypeVar("Parsed")

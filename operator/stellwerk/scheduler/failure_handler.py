@@ -7,17 +7,17 @@ that no moment exists in which the pod is nowhere.
 import logging
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.errors import SchedulerError
 from stellwerk.framework.types import PluginFailure
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
+from stellwerk.profiles.moves import PodsWithoutProfile
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile
 from stellwerk.world.decide import Effects, Failure, requeue
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.errors import SchedulerError
 
 logger = logging.getLogger(__name__)
 

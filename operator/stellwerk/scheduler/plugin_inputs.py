@@ -14,17 +14,17 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
-from stellwerk.errors import in_words
 from stellwerk.framework.services import NumberSources
+from stellwerk_kube.errors import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from stellwerk.backend.object_store import IndexedObjectStore
-    from stellwerk.clock import Clock
     from stellwerk.framework.services import ClusterClient, NumberSource, PeriodicTask, Web
     from stellwerk.metrics import Metrics
-    from stellwerk.models.plugin_description import PluginKind
+    from stellwerk.profiles.spec.plugin_description import PluginKind
+    from stellwerk_kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 

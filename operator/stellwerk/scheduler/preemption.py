@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
 from stellwerk.framework.interface import Candidate
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference, pod_reference
@@ -31,6 +30,14 @@ from stellwerk.world.decide import (
 )
 from stellwerk.world.pod_status import disruption_patch
 from stellwerk.world.world import World
+from stellwerk_kube.errors import (
+    ApiError,
+    Conflict,
+    NotFound,
+    SchedulerError,
+    Throttled,
+    Unavailable,
+)
 
 logger = logging.getLogger(__name__)
 

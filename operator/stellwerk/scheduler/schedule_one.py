@@ -28,6 +28,7 @@ from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
+from stellwerk.profiles.loader import ProfileLoader
 from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle, BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.failure_handler import FailureHandler
@@ -36,7 +37,6 @@ from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.throttle import (
     IN_VAIN,
     LONG_SECONDS,

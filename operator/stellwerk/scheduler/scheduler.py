@@ -13,10 +13,10 @@ from typing_extensions import override
 from stellwerk import garbage
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
+from stellwerk.profiles.status_writer import ProfileStatusWriter
 from stellwerk.scheduler.binding_cycle import BindingCycle, BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.world.loop import TIMERS, Timer, Waits, scheduling_loop
 from stellwerk.world.world import World

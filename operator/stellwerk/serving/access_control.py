@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from aiohttp import web
 
 from stellwerk.client.reviews import ANONYMOUS, Identity
-from stellwerk.errors import ApiError
+from stellwerk_kube.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
-    from stellwerk.clock import Clock
+    from stellwerk_kube.clock import Clock
 
 ANSWER_SECONDS: Final = 10.0
 _ANSWERS_KEPT: Final = 1024

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.client.pem_file import pem_file
 from stellwerk.client.renewable_context import fingerprint
-from stellwerk.errors import ConfigurationError
+from stellwerk_kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from stellwerk.clock import Clock
+    from stellwerk_kube.clock import Clock
 
 logger = logging.getLogger(__name__)
 

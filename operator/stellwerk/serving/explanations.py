@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from aiohttp import web
 
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.answers.answer import Kind, codec
+from stellwerk.answers.pod import names_near
+from stellwerk.answers.what_if import Supposition, WhatIf
 from stellwerk.explain.listings import (
     DEFAULT,
     MOST,
@@ -43,29 +45,27 @@ from stellwerk.explain.listings import (
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import OutOfTime, suggested
 from stellwerk.explain.what_if import what_if
-from stellwerk.listening import USER, check_room, json_within
-from stellwerk.models.answers.answer import Kind, codec
-from stellwerk.models.answers.pod import names_near
-from stellwerk.models.answers.what_if import Supposition, WhatIf
-from stellwerk.models.compatibility import is_newer_than_known
 from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
+from stellwerk_kube.compatibility import is_newer_than_known
+from stellwerk_kube.errors import ConfigurationError, SchedulerError
+from stellwerk_kube.listening import USER, check_room, json_within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from stellwerk.explain.report import Explanations
-    from stellwerk.explain.steps import Result, Steps
-    from stellwerk.models.answers.group import GroupExplanation
-    from stellwerk.models.answers.listings import (
+    from stellwerk.answers.group import GroupExplanation
+    from stellwerk.answers.listings import (
         ClaimExplanation,
         DeviceExplanation,
         NodeExplanation,
     )
-    from stellwerk.models.answers.pod import PodExplanation
-    from stellwerk.models.answers.shadow import ShadowDiff
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk.answers.pod import PodExplanation
+    from stellwerk.answers.shadow import ShadowDiff
+    from stellwerk.explain.report import Explanations
+    from stellwerk.explain.steps import Result, Steps
     from stellwerk.scheduler.observers.debugger import Debugger
+    from stellwerk_kube.json_values import JsonObject
 
 SLICE_SECONDS: Final = 0.005
 COMPUTED_SECONDS: Final = 2.0

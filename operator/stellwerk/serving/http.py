@@ -17,18 +17,18 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from stellwerk.client.reviews import ANONYMOUS
-from stellwerk.errors import ConfigurationError, in_words
-from stellwerk.listening import LimitedSite, Limits, PortUse, within_limits
 from stellwerk.metrics import HealthcheckMetrics
 from stellwerk.models.number_options import PortNumber, shortened
 from stellwerk.serving.exposition import CONTENT_TYPE, exposition_of
+from stellwerk_kube.errors import ConfigurationError, in_words
+from stellwerk_kube.listening import LimitedSite, Limits, PortUse, within_limits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from stellwerk.clock import Clock
     from stellwerk.serving.access_control import AccessControl
     from stellwerk.serving.certificates import ServerCertificate
+    from stellwerk_kube.clock import Clock
 
     Check = Callable[[], str | None]
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

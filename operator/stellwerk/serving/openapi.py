@@ -10,10 +10,10 @@ from functools import cache
 from typing import Any, Final
 
 from stellwerk import __version__
-from stellwerk.models.answers.answer import PortAnswer, schemas
-from stellwerk.models.answers.dump import CacheDump
-from stellwerk.models.answers.group import GroupExplanation
-from stellwerk.models.answers.listings import (
+from stellwerk.answers.answer import PortAnswer, schemas
+from stellwerk.answers.dump import CacheDump
+from stellwerk.answers.group import GroupExplanation
+from stellwerk.answers.listings import (
     ClaimExplanation,
     DecisionsPage,
     DeviceExplanation,
@@ -25,9 +25,9 @@ from stellwerk.models.answers.listings import (
     QueueHistoryPage,
     QueuePage,
 )
-from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.models.answers.shadow import ShadowDiff
-from stellwerk.models.answers.what_if import Supposition, WhatIf
+from stellwerk.answers.pod import PodExplanation
+from stellwerk.answers.shadow import ShadowDiff
+from stellwerk.answers.what_if import Supposition, WhatIf
 
 Schema = dict[str, Any]
 Kind = type[PortAnswer]

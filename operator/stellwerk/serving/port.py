@@ -17,18 +17,18 @@ from aiohttp import web
 
 from stellwerk import logs
 from stellwerk.client.reviews import Reviews
-from stellwerk.errors import ApiError, ConfigurationError, NotFound
 from stellwerk.serving.access_control import AccessControl
 from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
 from stellwerk.serving.http import DEFAULT_BIND_ADDRESS, LIMITS, LOG_LEVEL_PATH, Guard
+from stellwerk_kube.errors import ApiError, ConfigurationError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from stellwerk.clock import Clock
     from stellwerk.framework.services import ClusterClient
-    from stellwerk.listening import Limits
+    from stellwerk_kube.clock import Clock
+    from stellwerk_kube.listening import Limits
 
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk.models.untrusted_text import printable
+from stellwerk_kube.resource_amounts import CPU, MEMORY
+from stellwerk_kube.untrusted_text import printable
 
 PODS_A_PIECE: Final = 500
 _UNITS: Final = {CPU: "cores", MEMORY: "bytes", "ephemeral-storage": "bytes", "storage": "bytes"}

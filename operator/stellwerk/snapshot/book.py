@@ -7,8 +7,8 @@ from the order in which they came, so that opposite calls in reverse order undo 
 
 from typing import Self
 
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
+from stellwerk_kube.node import NodeInfo
 
 
 class Book:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from stellwerk.models.selectors import parse_integer
+from stellwerk_kube.selectors import parse_integer
 
 IntColumn: TypeAlias = npt.NDArray[np.int64]
 """Amounts, scores, counts."""

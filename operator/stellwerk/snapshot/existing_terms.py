@@ -18,10 +18,10 @@ import numpy as np
 from stellwerk.models.pod import LabelSet
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.models.selectors import Requirement
 from stellwerk.snapshot.columns import Counts, IntColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.pair_terms import NamespaceLabels, matches_as_existing
+from stellwerk_kube.selectors import Requirement
 
 Term = TypeVar("Term")
 

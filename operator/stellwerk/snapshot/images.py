@@ -10,9 +10,9 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.models.node import NodeInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import CopyOnWrite
+from stellwerk_kube.node import NodeInfo
 
 MANY_NAMES: Final = 1000
 """Names of a node with more are looked up in the node: a kubelet reports fifty images."""

@@ -11,10 +11,10 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.models.node import NodeInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import LabelColumn
 from stellwerk.snapshot.topology import Topology
+from stellwerk_kube.node import NodeInfo
 
 _NO_KEY: Final = ""
 """Stands for every key that no node has; no label is called that."""

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeAlias
 
-from stellwerk.models.compatibility import Compatibility, ReleaseRule
 from stellwerk.models.pod import LabelSet
 from stellwerk.models.pod_affinity import PodMatcher
-from stellwerk.models.selectors import LabelSelector, Requirement
 from stellwerk.snapshot.counted_terms import CountedTerm
+from stellwerk_kube.compatibility import Compatibility, ReleaseRule
+from stellwerk_kube.selectors import LabelSelector, Requirement
 
 NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
 """Labels by namespace."""

@@ -17,9 +17,7 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.models.pod import LabelSet, PodInfo
-from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import HostPort, SchedulingSpec
-from stellwerk.models.selectors import Requirement
 from stellwerk.models.volumes import MonitoredImage, PodUses, UsageKey
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import Counts, Mask
@@ -30,6 +28,8 @@ from stellwerk.snapshot.existing_terms import (
     most_selective,
 )
 from stellwerk.snapshot.pair_terms import PodSelection, PodTerm
+from stellwerk_kube.resource_amounts import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from stellwerk_kube.selectors import Requirement
 
 NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 """The first rows of the resource columns; others have one while some node offers them."""

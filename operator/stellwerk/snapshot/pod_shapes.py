@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, Protocol
 
 from stellwerk.models.gpu import MODEL_LABEL, GpuRequest, gpu_request, refusal
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.columns import ChangeLog, HasRows, RowCursor
+from stellwerk_kube.resource_amounts import CPU, MEMORY
 
 MOST_SHAPES: Final = 1024
 """So many shapes are counted; a new one takes the place of the rarest."""

@@ -13,10 +13,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.models.node import NodeInfo, zone_key
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import CPU, MEMORY, PODS
-from stellwerk.models.taints import Taint
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import (
     CHANGES_KEPT,
@@ -44,6 +41,9 @@ from stellwerk.snapshot.pod_counts import (
 from stellwerk.snapshot.pod_shapes import PodShapes
 from stellwerk.snapshot.resource_rows import ResourceRows
 from stellwerk.snapshot.topology import Topology
+from stellwerk_kube.node import NodeInfo, zone_key
+from stellwerk_kube.resource_amounts import CPU, MEMORY, PODS
+from stellwerk_kube.taints import Taint
 
 _FIRST_CAPACITY: Final = 16
 _SPARSE: Final = 4

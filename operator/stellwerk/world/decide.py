@@ -31,7 +31,6 @@ from stellwerk.framework.types import (
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.models.untrusted_text import shown
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.extenders import ExtenderFilterResult
@@ -47,6 +46,7 @@ from stellwerk.world.pod_status import (
 )
 from stellwerk.world.profiles import POD_COMPLEXITY, Draw, ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.untrusted_text import shown
 
 EXTENDER: Final = "Extender"
 """Stands for all extenders among the plugins that rejected a pod; any event may wake it."""

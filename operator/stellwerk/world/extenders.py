@@ -14,12 +14,12 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.errors import SchedulerError
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.types import Code, Status, unschedulable
-from stellwerk.models.extender_spec import Extender
 from stellwerk.models.pod import PodInfo
+from stellwerk.profiles.spec.extender_spec import Extender
 from stellwerk.snapshot.columns import IntColumn
+from stellwerk_kube.errors import SchedulerError
 
 
 @dataclass(frozen=True, slots=True)

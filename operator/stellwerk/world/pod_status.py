@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from stellwerk.models.untrusted_text import shown
+from stellwerk_kube.untrusted_text import shown
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from stellwerk.clock import Clock
     from stellwerk.models.pod import PodInfo
+    from stellwerk_kube.clock import Clock
 
 POD_SCHEDULED: Final = "PodScheduled"
 DISRUPTION_TARGET: Final = "DisruptionTarget"

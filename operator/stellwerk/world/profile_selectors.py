@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from stellwerk.models.json_values import JsonObject, text_map
-from stellwerk.models.profile_selector import PodsSelected
-from stellwerk.models.selectors import Labels, LabelSelector
+from stellwerk.profiles.spec.profile_selector import PodsSelected
+from stellwerk_kube.json_values import JsonObject, text_map
+from stellwerk_kube.selectors import Labels, LabelSelector
 
 _NONE: Final[Mapping[str, LabelSelector]] = {}
 Age: TypeAlias = tuple[str, str]

@@ -1,6 +1,6 @@
 """The profiles that are served: which one a pod belongs to, and what it says about queueing.
 
-`scheduler.profiles` loads the objects and serves them here, the scheduling queue asks them as its
+`profiles` loads the objects and serves them here, the scheduling queue asks them as its
 QueueingPolicy, decisions take framework and extenders from them. Invariant: these never change; a
 new version is served as another ServedProfile, and attempts under way keep the one they began with.
 Whatever a plugin does, the queue gets an answer: one that raises in PreEnqueue gates the pod under
@@ -31,12 +31,9 @@ from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, Code, CycleState, Status
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile import LoadedProfile
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.extenders import Extenders
 from stellwerk.world.profile_selectors import (
     NOT_ADMITTED,
@@ -44,6 +41,9 @@ from stellwerk.world.profile_selectors import (
     ProfileSelectors,
     SelectorOverlaps,
 )
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.names import suggestion
 
 logger = logging.getLogger(__name__)
 

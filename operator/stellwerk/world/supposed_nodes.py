@@ -8,13 +8,13 @@ publish it, which is unknown before that, is taken to be enough and named.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from stellwerk.models.daemon_pods import DAEMON_SET
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import HOSTNAME_LABEL, NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.selectors import parse_label_selector
-from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 from stellwerk.world.world import World
+from stellwerk_kube.daemon_pods import DAEMON_SET
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import HOSTNAME_LABEL, NodeInfo
+from stellwerk_kube.selectors import parse_label_selector
+from stellwerk_kube.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 
 _CAPACITY: Final = "CSIStorageCapacity"
 _NODES_OF_A_STEP: Final = 256

@@ -17,7 +17,6 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queueing_policy import QueueingPolicy
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.clock import Clock
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.interface import APICall
@@ -26,16 +25,17 @@ from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard, Unaccou
 from stellwerk.framework.services import ClusterClient, NumberSources, PodGroups
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.framework.worker import Worker
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import GROUP_KINDS
-from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
+from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.snapshot.trial import Trial
 from stellwerk.world.gangs.pod_groups import PodGroupBook
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
+from stellwerk_kube.clock import Clock
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
+from stellwerk_kube.json_values import JsonObject
 
 _RESOURCES: Final = {
     "Namespace": Resource.NAMESPACE,

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.admission import default_class, give_storage_class
-from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import forbidden
 from stellwerk_cluster.apimachinery.feature_gates import JOBS
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, timestamp
@@ -17,11 +15,13 @@ from stellwerk_cluster.defaults.pod_strategy import drop_group_of_template
 from stellwerk_cluster.validation.device_checks import devices_of
 from stellwerk_cluster.validation.jobs import runs_all_at_once
 from stellwerk_cluster.validation.scheduling import WORKLOADS
+from stellwerk_kube.admission import default_class, give_storage_class
+from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
+    from stellwerk_kube.json_values import JsonObject
 
 _PROTECTED_NAMESPACES: Final = ("default", "kube-system", "kube-public")
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"

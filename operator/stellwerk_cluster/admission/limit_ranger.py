@@ -1,6 +1,6 @@
 """LimitRanger: the requests and limits that LimitRanges give, and those that they refuse.
 
-Called for pods and claims. The rules are in `stellwerk.models.admission`, which readers of files
+Called for pods and claims. The rules are in `stellwerk_kube.admission`, which readers of files
 share. It stands alone because the tables name it for claims, too. Invariant: defaults are given
 before validation, bounds are checked after it.
 """
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models import admission
 from stellwerk_cluster.apimachinery.failures import forbidden
+from stellwerk_kube import admission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
+    from stellwerk_kube.json_values import JsonObject
 
 LIMIT_RANGES: Final = "limitranges"
 

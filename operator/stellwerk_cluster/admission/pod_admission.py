@@ -11,12 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk.models.admission import (
-    AdmissionError,
-    add_default_tolerations,
-    give_default_limits,
-    give_runtime,
-)
 from stellwerk_cluster.admission.limit_ranger import check_limits, limit_ranges
 from stellwerk_cluster.admission.priority import admit_priority, forbidden_pod
 from stellwerk_cluster.apimachinery.failures import forbidden
@@ -24,13 +18,19 @@ from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, timestamp
 from stellwerk_cluster.apimachinery.releases import KEPT_CLAIM_STATUSES, holds
 from stellwerk_cluster.defaults.pod_strategy import drop_group_of_pod
 from stellwerk_cluster.validation.resources import is_extended
+from stellwerk_kube.admission import (
+    AdmissionError,
+    add_default_tolerations,
+    give_default_limits,
+    give_runtime,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
+    from stellwerk_kube.json_values import JsonObject
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _DEFAULTS: Final = "scheduler.alpha.kubernetes.io/defaultTolerations"

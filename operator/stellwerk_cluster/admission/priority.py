@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models import admission
-from stellwerk.models.admission import AdmissionError, give_priority
 from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.feature_gates import PREEMPTION, PREEMPTION_POLICY
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.scheduling import SYSTEM_CLASSES
+from stellwerk_kube import admission
+from stellwerk_kube.admission import AdmissionError, give_priority
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
+    from stellwerk_kube.json_values import JsonObject
 
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 

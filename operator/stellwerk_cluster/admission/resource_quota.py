@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.pod_amounts import Amounts, pod_amounts, qos_class
-from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, Key, key_of
 from stellwerk_cluster.apimachinery.pods import is_finished
@@ -21,14 +19,16 @@ from stellwerk_cluster.validation.quotas import (
     VOLUME_CLASS_SCOPE,
 )
 from stellwerk_cluster.validation.resources import is_extended, is_huge_pages
+from stellwerk_kube.pod_amounts import Amounts, pod_amounts, qos_class
+from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from fractions import Fraction
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
+    from stellwerk_kube.json_values import JsonObject
 
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 _MUST_BE_SAID: Final = frozenset(

@@ -20,7 +20,7 @@ from stellwerk_cluster.apimachinery.merge_types import MergeList, MergeMap, Merg
 from stellwerk_cluster.apimachinery.typed_values import ABSENT, indexed, whole
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonValue
+    from stellwerk_kube.json_values import JsonValue
 
 
 @dataclass(slots=True)

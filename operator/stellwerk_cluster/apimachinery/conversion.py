@@ -19,8 +19,8 @@ from stellwerk_cluster.apimachinery.structural import prune, with_defaults
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_kube.json_values import JsonObject
 
 _AUTOSCALING: Final = "autoscaling"
 _PERCENT: Final = "targetCPUUtilizationPercentage"

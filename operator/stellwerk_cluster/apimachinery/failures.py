@@ -16,8 +16,8 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 ACCEPTED_BODIES: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 

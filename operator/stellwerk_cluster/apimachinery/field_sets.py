@@ -16,7 +16,7 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonValue
+    from stellwerk_kube.json_values import JsonValue
 
 FieldSet: TypeAlias = dict[str, Any]
 """Path element → what is below it."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.tables import blocks
-from stellwerk.models.schema.types import type_block, types
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_kube.schema.tables import blocks
+from stellwerk_kube.schema.types import type_block, types
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject, JsonValue
-    from stellwerk.models.schema.types import Field
+    from stellwerk_kube.json_values import JsonObject, JsonValue
+    from stellwerk_kube.schema.types import Field
 
 _HOST_FIELDS: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 """Fields of a pod that the internal form has in the security context."""

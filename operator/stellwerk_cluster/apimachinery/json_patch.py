@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk.models.schema.mismatches import json_name
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     bad_request,
     patch_rejected,
     too_many_operations,
 )
+from stellwerk_kube.schema.mismatches import json_name
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 MOST_OPERATIONS: Final = 10_000
 _MOST_BYTES: Final = 3 << 20

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonValue
+    from stellwerk_kube.json_values import JsonValue
 
 _ENDS_EARLY: Final = "unexpected end of JSON input"
 _TOO_DEEP: Final = "exceeded max depth"

@@ -13,14 +13,14 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.tables import tables, words_of
 from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, RuntimeConfig, exists
+from stellwerk_kube.schema.tables import tables, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk.models.schema.tables import KindBlock, Tables
+    from stellwerk_kube.json_values import JsonObject
+    from stellwerk_kube.schema.tables import KindBlock, Tables
 
 ALL_VERBS: Final = (
     "create",

@@ -11,15 +11,15 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stellwerk.models.schema.decoder import SCHEMA_ALTERNATIVES
-from stellwerk.models.schema.types import is_atomic, types
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_kube.schema.decoder import SCHEMA_ALTERNATIVES
+from stellwerk_kube.schema.types import is_atomic, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
-    from stellwerk.models.schema.types import Field
+    from stellwerk_kube.json_values import JsonObject, JsonValue
+    from stellwerk_kube.schema.types import Field
 
 
 class MergeMap:

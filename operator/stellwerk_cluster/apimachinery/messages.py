@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from stellwerk.models.schema.types import NumberPath, types
+from stellwerk_kube.schema.types import NumberPath, types
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto

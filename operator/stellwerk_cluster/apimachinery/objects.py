@@ -10,10 +10,10 @@ import copy
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from stellwerk.clock import parse_moment
+from stellwerk_kube.clock import parse_moment
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name; the namespace of a cluster-scoped object is empty."""

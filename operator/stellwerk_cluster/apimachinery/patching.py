@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.mismatches import json_name
-from stellwerk.models.schema.types import Field, types
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     bad_request,
@@ -20,9 +18,11 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.json_patch import json_patch, pointer
 from stellwerk_cluster.apimachinery.objects import go_text
+from stellwerk_kube.schema.mismatches import json_name
+from stellwerk_kube.schema.types import Field, types
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -1,6 +1,6 @@
 """The facts about pods that verbs, controllers and kubelets agree on: group, end and readiness.
 
-Amounts are in `stellwerk.models.pod_amounts`. Invariant: a pod is read here, never changed.
+Amounts are in `stellwerk_kube.pod_amounts`. Invariant: a pod is read here, never changed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import orjson
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 
 def group_of(pod: JsonObject) -> str:

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 from google.protobuf.message import DecodeError as WireError
 
-from stellwerk.models.schema.decoder import SCHEMA_ALTERNATIVES
-from stellwerk.models.schema.scalars import whole_number
 from stellwerk_cluster.apimachinery.json_text import go_json
 from stellwerk_cluster.apimachinery.messages import map_value, message_class, wire_fields
 from stellwerk_cluster.apimachinery.objects import micro_timestamp, parse_timestamp, timestamp
+from stellwerk_kube.schema.decoder import SCHEMA_ALTERNATIVES
+from stellwerk_kube.schema.scalars import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from google.protobuf.message import Message
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _PREFIX: Final = b"k8s\x00"

@@ -11,8 +11,9 @@ import binascii
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from stellwerk.cel.library.moments import parse_duration, parse_timestamp
-from stellwerk.cel.types import (
+from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_kube.cel.library.moments import parse_duration, parse_timestamp
+from stellwerk_kube.cel.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -26,14 +27,13 @@ from stellwerk.cel.types import (
     list_of,
     map_of,
 )
-from stellwerk.cel.values import MapList, SetList
-from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_kube.cel.values import MapList, SetList
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.cel.values import Value
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.cel.values import Value
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 Converter: TypeAlias = "Callable[[JsonValue], Value]"
 

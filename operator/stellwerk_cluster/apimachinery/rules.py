@@ -13,11 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.cel.cost import VALIDATION_LIMIT
-from stellwerk.cel.environment import Environment
-from stellwerk.cel.errors import CompileError, CostLimitError, EvaluationError
-from stellwerk.cel.types import BOOL, STRING, optional_of
-from stellwerk.cel.values import NONE, Optional
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, forbidden_field, required
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rule_types import (
@@ -25,15 +20,20 @@ from stellwerk_cluster.apimachinery.rule_types import (
     declared_type,
     with_root_fields,
 )
+from stellwerk_kube.cel.cost import VALIDATION_LIMIT
+from stellwerk_kube.cel.environment import Environment
+from stellwerk_kube.cel.errors import CompileError, CostLimitError, EvaluationError
+from stellwerk_kube.cel.types import BOOL, STRING, optional_of
+from stellwerk_kube.cel.values import NONE, Optional
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from stellwerk.cel.environment import Program
-    from stellwerk.cel.types import Type
-    from stellwerk.cel.values import Value
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.rule_types import Converter
+    from stellwerk_kube.cel.environment import Program
+    from stellwerk_kube.cel.types import Type
+    from stellwerk_kube.cel.values import Value
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 RULES: Final = "x-kubernetes-validations"
 

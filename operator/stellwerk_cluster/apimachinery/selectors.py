@@ -1,7 +1,7 @@
 """The selection of list, watch and deletecollection requests: labels, fields, a namespace.
 
 Parsed once per request, then asked for every object; what a requirement means is written in
-`models.selectors`. Invariant: the texts of the errors are those of the API server.
+`stellwerk_kube.selectors`. Invariant: the texts of the errors are those of the API server.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from stellwerk.models.label_selectors import (
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, bad_value
+from stellwerk_cluster.apimachinery.names import label_value_errors, qualified_name_errors
+from stellwerk_cluster.apimachinery.objects import EMPTY, pick
+from stellwerk_kube.label_selectors import (
     COMPARISONS,
     LabelSelectorError,
     RequirementCheck,
     parse_selector_text,
 )
-from stellwerk.models.selectors import EVERYTHING, LabelSelector, parse_integer
-from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, bad_value
-from stellwerk_cluster.apimachinery.names import label_value_errors, qualified_name_errors
-from stellwerk_cluster.apimachinery.objects import EMPTY, pick
+from stellwerk_kube.selectors import EVERYTHING, LabelSelector, parse_integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.failures import FieldError
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 Trigger: TypeAlias = tuple[str, str]
 """A field and the value that everything selected has there."""

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.failures import FieldError
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_kube.json_values import JsonObject
 
 
 class Reader(Protocol):

@@ -13,10 +13,6 @@ from uuid import UUID
 
 import orjson
 
-from stellwerk.cel.errors import EvaluationError
-from stellwerk.cel.library.patterns import compiled_pattern
-from stellwerk.models.schema.decoder import decode
-from stellwerk.models.schema.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -25,11 +21,15 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY, deep_copy, parse_timestamp
+from stellwerk_kube.cel.errors import EvaluationError
+from stellwerk_kube.cel.library.patterns import compiled_pattern
+from stellwerk_kube.schema.decoder import decode
+from stellwerk_kube.schema.mismatches import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"

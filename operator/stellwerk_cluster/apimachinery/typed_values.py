@@ -23,7 +23,7 @@ from stellwerk_cluster.apimachinery.field_sets import (
 from stellwerk_cluster.apimachinery.merge_types import MergeList, MergeMap, MergeType
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 ABSENT: Final = object()
 """In place of a value that is not there, other than null."""

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from stellwerk.models.schema.decoder import decode
-from stellwerk.models.schema.mismatches import DecodeError, json_name
-from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery import json_patch, patching, protobuf
 from stellwerk_cluster.apimachinery.failures import bad_request, unsupported_body
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apiserver.yaml_bodies import YamlError, doubled_text, read_yaml
 from stellwerk_cluster.registry.decoding import other_kind, strict_texts, unknown_conversion
+from stellwerk_kube.schema.decoder import decode
+from stellwerk_kube.schema.mismatches import DecodeError, json_name
+from stellwerk_kube.schema.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.registry.write_options import WriteOptions
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"

@@ -19,11 +19,11 @@ from stellwerk_cluster.registry.entries import Entry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.apiserver.listing import ListOptions
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 
 class ComputedObjects(Protocol):

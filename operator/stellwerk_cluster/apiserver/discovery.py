@@ -15,8 +15,8 @@ from stellwerk_cluster.apimachinery.conversion import is_converted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_kube.json_values import JsonObject
 
 _HASHED_VERSIONS: Final = {"customresourcedefinitions.apiextensions.k8s.io": "v1beta1"}
 """Of kinds that the API server stores in a version that it does not serve."""

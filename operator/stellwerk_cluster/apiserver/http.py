@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiohttp import web
 
-from stellwerk.listening import identify
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
@@ -75,15 +74,16 @@ from stellwerk_cluster.registry.entries import Entry
 from stellwerk_cluster.registry.eviction import evict
 from stellwerk_cluster.registry.scale import apply_scale, patch_scale, read_scale, write_scale
 from stellwerk_cluster.registry.server_side_apply import apply
+from stellwerk_kube.listening import identify
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.auth_filters import AuthFilters
     from stellwerk_cluster.apiserver.non_resource_paths import NonResourcePaths
     from stellwerk_cluster.apiserver.pod_logs import PodLogs
     from stellwerk_cluster.apiserver.watching import WatchServer
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.write_options import WriteOptions
+    from stellwerk_kube.json_values import JsonObject
 
 _log = logging.getLogger(__name__)
 _FUTURE_SECONDS: Final = 3.0

@@ -40,11 +40,11 @@ from stellwerk_cluster.apimachinery.selectors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonValue
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.entries import Entry
     from stellwerk_cluster.registry.store import Collection, Store
+    from stellwerk_kube.json_values import JsonValue
 
 
 _FORMAT: Final = "meta.k8s.io/v1"

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk.models.schema.decoder import SCHEMA_ALTERNATIVES
-from stellwerk.models.schema.types import Field, describe_field, describe_type, types
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.releases import version_document
 from stellwerk_cluster.apiserver.openapi_protobuf import (
@@ -22,15 +20,17 @@ from stellwerk_cluster.apiserver.openapi_protobuf import (
     wants_protobuf,
 )
 from stellwerk_cluster.apiserver.responses import NoPageError, etag, tagged_answer
+from stellwerk_kube.schema.decoder import SCHEMA_ALTERNATIVES
+from stellwerk_kube.schema.types import Field, describe_field, describe_type, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiohttp import web
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
+    from stellwerk_kube.json_values import JsonObject
 
 _PREFIX: Final = "#/components/schemas/"
 _SCALARS: Final[dict[str, JsonObject]] = {

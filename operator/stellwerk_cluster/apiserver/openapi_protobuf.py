@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _ASKED_FOR: Final = ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", MEDIA_TYPE)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.name_syntax import duration_text
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, parse_timestamp, pick
 from stellwerk_cluster.apimachinery.selectors import selector_text
+from stellwerk_kube.names import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"

@@ -22,11 +22,11 @@ from stellwerk_cluster.apimachinery.messages import has_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import ListPage
     from stellwerk_cluster.apiserver.tables import TableConvertor, TableConvertors
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_kube.json_values import JsonObject
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"

@@ -19,7 +19,7 @@ from stellwerk_cluster.apiserver.rendering import JSON, ResponseFormat
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 Answer: TypeAlias = web.StreamResponse
 _BATCH_BYTES: Final = 1 << 20

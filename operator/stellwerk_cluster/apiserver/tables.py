@@ -18,18 +18,18 @@ from datetime import datetime
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from stellwerk.models.json_values import JsonObject, JsonValue
-from stellwerk.models.schema.tables import parse_line, tables
 from stellwerk_cluster.apimachinery.objects import pick
 from stellwerk_cluster.apiserver.printers import CELLS, age_text
+from stellwerk_kube.json_values import JsonObject, JsonValue
+from stellwerk_kube.schema.tables import parse_line, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from stellwerk.clock import Clock
-    from stellwerk.models.schema.tables import Tables
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
+    from stellwerk_kube.clock import Clock
+    from stellwerk_kube.schema.tables import Tables
 
 Cell: TypeAlias = Callable[[JsonObject, datetime], JsonValue]
 """(object, present time) → what the column shows of the object."""

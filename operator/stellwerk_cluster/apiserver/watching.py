@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from aiohttp import web
 
-from stellwerk.models.schema.decoder import zero
-from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.conversion import is_converted
 from stellwerk_cluster.apimachinery.failures import expired
 from stellwerk_cluster.apimachinery.json_text import go_json
@@ -30,17 +28,19 @@ from stellwerk_cluster.registry.entries import (
     event_line,
 )
 from stellwerk_cluster.registry.watchers import Watcher
+from stellwerk_kube.schema.decoder import zero
+from stellwerk_kube.schema.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
-    from stellwerk.clock import Clock
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import ListOptions
     from stellwerk_cluster.apiserver.rendering import Renderer, ResponseFormat
     from stellwerk_cluster.registry.store import Collection, Store
+    from stellwerk_kube.clock import Clock
+    from stellwerk_kube.json_values import JsonObject
 
 _BOOKMARK_SECONDS: Final = 60.0
 _LAST_BOOKMARK_SECONDS: Final = 2.0

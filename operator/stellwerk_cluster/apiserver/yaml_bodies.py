@@ -14,10 +14,10 @@ import yaml
 from typing_extensions import override
 from yaml.composer import Composer
 
-from stellwerk.models.yaml_file import ApiValues, NestedTooDeeply, check_depth, check_growth
+from stellwerk_kube.yaml_file import ApiValues, NestedTooDeeply, check_depth, check_growth
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonValue
+    from stellwerk_kube.json_values import JsonValue
 
 
 class YamlError(ValueError):

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.apimachinery.objects import labels_of
 from stellwerk_cluster.work import Worker, WorkQueue
+from stellwerk_kube.selectors import parse_label_selector
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
+    from stellwerk_kube.json_values import JsonObject
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _STORAGE: Final = f"clusterroles.{_GROUP}"

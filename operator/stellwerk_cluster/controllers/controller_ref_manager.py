@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stellwerk.models.selectors import LabelSelector, parse_label_selector
 from stellwerk_cluster.apimachinery.objects import (
     Key,
     controller_of,
@@ -19,15 +18,16 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.registry.entries import DELETED
+from stellwerk_kube.selectors import LabelSelector, parse_label_selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
+    from stellwerk_kube.json_values import JsonObject
 
 
 class ControllerRefManager:

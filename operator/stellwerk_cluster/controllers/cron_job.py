@@ -26,9 +26,9 @@ from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.event_recorder import WARNING
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _JOBS: Final = "jobs.batch"
 _SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.daemon_pods import REQUIRED, for_node, wanted_and_allowed
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, labels_of, pick
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.controllers.revisions import RevisionHistory
@@ -25,12 +24,13 @@ from stellwerk_cluster.controllers.workload import (
 from stellwerk_cluster.defaults.workload_defaults import TEMPLATE_GENERATION
 from stellwerk_cluster.registry.entries import DELETED
 from stellwerk_cluster.registry.event_recorder import WARNING
+from stellwerk_kube.daemon_pods import REQUIRED, for_node, wanted_and_allowed
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
+    from stellwerk_kube.json_values import JsonObject
 
 _LONGEST_BACKOFF_SECONDS: Final = 900.0
 _GENERATION_LABEL: Final = "pod-template-generation"

@@ -20,9 +20,9 @@ from stellwerk_cluster.controllers.workload import WorkloadController, template_
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 REPLICA_SETS: Final = "replicasets.apps"
 _NOT_COPIED: Final = frozenset(

@@ -14,7 +14,7 @@ from stellwerk_cluster.controllers.rollout import roll_limits, total_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 NO_DEADLINE: Final = 2**31 - 1
 PAUSED: Final = "DeploymentPaused"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     controller_of,
@@ -26,13 +25,14 @@ from stellwerk_cluster.controllers.workload import absolute, merged_conditions
 from stellwerk_cluster.registry.entries import ADDED, StoreEvent
 from stellwerk_cluster.registry.eviction import BUDGETS, disruption_allowed
 from stellwerk_cluster.work import Worker, WorkQueue
+from stellwerk_kube.selectors import parse_label_selector
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _FORGET_AFTER: Final = timedelta(minutes=2)
 

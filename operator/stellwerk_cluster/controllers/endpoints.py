@@ -23,10 +23,10 @@ from stellwerk_cluster.work import Worker, WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_kube.json_values import JsonObject
 
 _SERVICES: Final = "services"
 _ENDPOINTS: Final = "endpoints"

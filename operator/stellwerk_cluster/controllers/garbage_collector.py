@@ -21,10 +21,10 @@ from stellwerk_cluster.work import Worker, WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.quantity import parse_quantity
-from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     is_terminating,
@@ -27,16 +25,18 @@ from stellwerk_cluster.controllers.workload import merged_conditions, stamped_co
 from stellwerk_cluster.registry.entries import DELETED
 from stellwerk_cluster.registry.event_recorder import StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
+from stellwerk_kube.quantity import parse_quantity
+from stellwerk_kube.selectors import parse_label_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
+    from stellwerk_kube.json_values import JsonObject
 
 _AUTOSCALERS: Final = "horizontalpodautoscalers.autoscaling"
 _SYNC_SECONDS: Final = 15.0

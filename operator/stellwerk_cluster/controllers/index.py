@@ -14,9 +14,9 @@ from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEv
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _ADOPTABLE: Final = ("pods", "replicasets.apps", "controllerrevisions.apps", "jobs.batch")
 """The resources that workloads adopt."""

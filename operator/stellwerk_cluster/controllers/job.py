@@ -51,10 +51,10 @@ from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry, StoreEvent
+    from stellwerk_kube.json_values import JsonObject
 
 _FIRST_BACKOFF_SECONDS: Final = 10.0
 _LONGEST_BACKOFF_SECONDS: Final = 600.0

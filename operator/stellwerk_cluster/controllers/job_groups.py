@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.feature_gates import JOBS
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of
 from stellwerk_cluster.validation.jobs import runs_all_at_once
 from stellwerk_cluster.validation.scheduling import POD_GROUPS, WORKLOADS
+from stellwerk_kube.schema.types import types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _GROUP: Final = "scheduling.k8s.io"
 _LONGEST_NAME: Final = 253

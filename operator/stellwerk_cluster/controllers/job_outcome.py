@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 INDEX_KEY: Final = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"

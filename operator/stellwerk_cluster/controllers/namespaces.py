@@ -19,10 +19,10 @@ from stellwerk_cluster.work import Worker, WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
+    from stellwerk_kube.json_values import JsonObject
 
 _LOOK_AGAIN_SECONDS: Final = 0.5
 _NOTHING_WRONG: Final = (

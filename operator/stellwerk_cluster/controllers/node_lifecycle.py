@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.node import zone_key
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     key_of,
@@ -27,12 +26,13 @@ from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorder
 from stellwerk_cluster.registry.lease_cache import LEASE_NAMESPACE, LEASES
 from stellwerk_cluster.work import Worker, WorkQueue
+from stellwerk_kube.node import zone_key
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 
 NODE_EVICTION_RATE: Final = 0.1

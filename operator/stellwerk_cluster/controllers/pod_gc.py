@@ -28,9 +28,9 @@ from stellwerk_cluster.work import Worker, WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 QUARANTINE_SECONDS: Final = 40.0
 """How long a node must be gone before its pods follow: it may register again."""

@@ -15,10 +15,10 @@ from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 from stellwerk_cluster.validation.scheduling import POD_GROUPS
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.work import WorkQueue
+    from stellwerk_kube.json_values import JsonObject
 
 _GROUP: Final = "scheduling.k8s.io"
 _CLAIMS: Final = "resourceclaims.resource.k8s.io"

@@ -24,7 +24,7 @@ from stellwerk_cluster.controllers.workload import (
 )
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 
 _FAILURE: Final = "ReplicaFailure"

@@ -21,9 +21,9 @@ from stellwerk_cluster.work import Worker, WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 GROUP: Final = "resource.k8s.io"
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"

@@ -27,8 +27,8 @@ from stellwerk_cluster.work import Worker, WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _CHANGEABLE: Final = ("services", "persistentvolumeclaims")
 """Resources besides pods of which an update may use less."""

@@ -24,9 +24,9 @@ from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 REVISIONS: Final = "controllerrevisions.apps"
 

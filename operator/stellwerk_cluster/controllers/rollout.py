@@ -13,7 +13,7 @@ from stellwerk_cluster.apimachinery.objects import EMPTY, meta
 from stellwerk_cluster.controllers.workload import absolute
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 REVISION: Final = "deployment.kubernetes.io/revision"
 REVISION_HISTORY: Final = "deployment.kubernetes.io/revision-history"

@@ -30,9 +30,9 @@ from stellwerk_cluster.controllers.workload import (
 )
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _CLAIMS: Final = "persistentvolumeclaims"
 _NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"

@@ -12,13 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.resource_slice import TaintRule, parse_taint_rule
-from stellwerk.models.taints import (
-    Taint,
-    parse_taints,
-    parse_tolerations,
-    tolerated_seconds,
-)
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     is_terminating,
@@ -32,14 +25,21 @@ from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
+from stellwerk_kube.resource_slice import TaintRule, parse_taint_rule
+from stellwerk_kube.taints import (
+    Taint,
+    parse_taints,
+    parse_tolerations,
+    tolerated_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
     from datetime import datetime
 
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk.models.resource_slice import PoolKey
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
+    from stellwerk_kube.resource_slice import PoolKey
 
 _REASON: Final = "TaintManagerEviction"
 _DISRUPTION: Final = {

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.quantity import parse_quantity
-from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, labels_of, meta
+from stellwerk_kube.quantity import parse_quantity
+from stellwerk_kube.selectors import parse_label_selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from fractions import Fraction
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"

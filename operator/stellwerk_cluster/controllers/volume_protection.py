@@ -20,11 +20,11 @@ from stellwerk_cluster.work import Worker, WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _CLAIMS: Final = "persistentvolumeclaims"
 _VOLUMES: Final = "persistentvolumes"

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from typing_extensions import override
 
-from stellwerk.models.deletion_cost import deletion_cost
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
 from stellwerk_cluster.apimachinery.objects import (
@@ -35,15 +34,16 @@ from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
+from stellwerk_kube.deletion_cost import deletion_cost
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
     from datetime import datetime
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 REVISION_LABEL: Final = "controller-revision-hash"
 _HASH_LENGTH: Final = 10

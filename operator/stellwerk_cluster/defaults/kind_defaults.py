@@ -10,15 +10,15 @@ import base64
 import copy
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.defaults import fill_defaults, label_with_name
 from stellwerk_cluster.apimachinery.feature_gates import VOLUME_LIMITS
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 from stellwerk_cluster.validation.cluster_objects import NAMESPACE_FINALIZER
+from stellwerk_kube.schema.defaults import fill_defaults, label_with_name
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
+    from stellwerk_kube.json_values import JsonObject
 
 _DOUBLED: Final = {"type": "Percent", "value": 100, "periodSeconds": 15}
 _FOUR_MORE: Final = {"type": "Pods", "value": 4, "periodSeconds": 15}

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema import defaults
 from stellwerk_cluster.apimachinery.feature_gates import GENERIC_WORKLOAD
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick
+from stellwerk_kube.schema import defaults
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
+    from stellwerk_kube.json_values import JsonObject
 
 _KEPT: Final = (
     "priority",

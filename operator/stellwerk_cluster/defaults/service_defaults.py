@@ -15,9 +15,9 @@ from stellwerk_cluster.validation.checks import parsed_ip
 from stellwerk_cluster.validation.services import EXTERNAL
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import Reader
+    from stellwerk_kube.json_values import JsonObject
 
 _AFFINITY_SECONDS: Final = 10_800
 FIRST_ADDRESS: Final = IPv4Address("10.0.0.2")

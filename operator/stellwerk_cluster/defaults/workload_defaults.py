@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.defaults import default_template
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_kube.schema.defaults import default_template
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.strategy import Reader
+    from stellwerk_kube.json_values import JsonObject
 
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"

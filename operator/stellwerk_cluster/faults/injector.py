@@ -33,9 +33,9 @@ from stellwerk_cluster.faults.watch_writer import DisturbedWriter, reset
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.clock import Clock
     from stellwerk_cluster.faults.plan import FaultPlan, Strike
     from stellwerk_cluster.faults.table import Outage
+    from stellwerk_kube.clock import Clock
 
 _log = logging.getLogger(__name__)
 _JSON: Final = "application/json"

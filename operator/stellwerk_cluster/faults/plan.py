@@ -19,8 +19,8 @@ from stellwerk_cluster.faults.table import WATCH, Outage, StreamFault
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stellwerk.clock import Clock
     from stellwerk_cluster.faults.table import AnyFault, FaultTable
+    from stellwerk_kube.clock import Clock
 
 
 _METHODS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

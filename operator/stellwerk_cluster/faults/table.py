@@ -25,8 +25,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import read_one_yaml
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.yaml_file import read_one_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

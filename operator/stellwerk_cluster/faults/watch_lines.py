@@ -30,8 +30,8 @@ from stellwerk_cluster.faults.table import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.faults.plan import FaultPlan, Strike
+    from stellwerk_kube.json_values import JsonObject
 
 
 _REASONS: Final = {

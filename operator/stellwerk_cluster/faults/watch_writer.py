@@ -18,8 +18,8 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from multidict import CIMultiDict
 
-    from stellwerk.clock import Clock
     from stellwerk_cluster.faults.watch_lines import Close, LineSchedule
+    from stellwerk_kube.clock import Clock
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _LONGEST_WAIT_SECONDS: Final = 0.5

@@ -14,7 +14,7 @@ from stellwerk_cluster.apimachinery.objects import EMPTY, meta, pick
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _BY: Final = {
     "PreemptionByScheduler": "preempted by the scheduler",

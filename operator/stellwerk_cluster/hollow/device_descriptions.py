@@ -17,13 +17,13 @@ from uuid import NAMESPACE_DNS, uuid5
 
 import yaml
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import parse_yaml, read_small_file
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.yaml_file import parse_yaml, read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 READY: Final = ("gpus", "gpu-partitions", "nics")
 """Descriptions that come along."""

@@ -17,10 +17,10 @@ from stellwerk_cluster.work import Worker, WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.hollow.device_descriptions import DeviceDescription, Published
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
+    from stellwerk_kube.json_values import JsonObject
 
 _GROUP = "resource.k8s.io"
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from typing_extensions import override
 
-from stellwerk.models.quantity import resource_amount
 from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, meta, pick, timestamp, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.hollow import pod_status
@@ -54,16 +53,17 @@ from stellwerk_cluster.hollow.pod_admission import is_static, requests_of
 from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
+from stellwerk_kube.quantity import resource_amount
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.hollow.eviction_thresholds import Threshold
     from stellwerk_cluster.hollow.lifecycle import Lifecycle, Lifecycles
     from stellwerk_cluster.hollow.node_usage import Observation
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 
 _STORAGE: Final = "ephemeral-storage"

@@ -10,15 +10,15 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.quantity import parse_quantity, resource_amount
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.quantity import parse_quantity, resource_amount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from fractions import Fraction
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 MEMORY, PIDS = "memory.available", "pid.available"
 NODEFS, NODEFS_INODES = "nodefs.available", "nodefs.inodesFree"

@@ -24,9 +24,9 @@ from stellwerk_cluster.work import Worker, WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
+    from stellwerk_kube.json_values import JsonObject
 
 RENEW_SECONDS: Final = 10.0
 REPORT_SECONDS: Final = 300.0

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.pod_resources import resource_amounts
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
@@ -41,14 +40,15 @@ from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, StoreEventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
+from stellwerk_kube.resource_amounts import resource_amounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.hollow.device_descriptions import DeviceDescription
     from stellwerk_cluster.hollow.eviction_thresholds import KubeletConfiguration
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 
 RUN_SECONDS_ANNOTATION: Final = "stellwerk.dev/run-seconds"

@@ -14,15 +14,15 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.declared_usage import at_load, parse_load, parse_usage
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of, labels_of, meta
+from stellwerk_kube.declared_usage import at_load, parse_load, parse_usage
+from stellwerk_kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 
 PREFIX: Final = "stellwerk.dev/"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apimachinery.objects import EMPTY, meta
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 MACHINE_ANNOTATION: Final = "stellwerk.dev/machine"
 """On a node: what became of its machine; without it, it runs."""

@@ -18,10 +18,10 @@ from stellwerk_cluster.hollow.node_usage import usage_of_node
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.hollow.lifecycle import Lifecycles
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _READ: Final = ("get", "list")
 _KIND: Final[dict[str, Any]] = {"group": "metrics.k8s.io", "version": "v1beta1", "verbs": _READ}

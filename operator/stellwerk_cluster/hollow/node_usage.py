@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stellwerk.models.declared_usage import parse_usage
-from stellwerk.models.quantity import resource_amount
 from stellwerk_cluster.apimachinery.objects import EMPTY, meta, pick
 from stellwerk_cluster.hollow.eviction_thresholds import (
     CONTAINERFS,
@@ -23,11 +21,13 @@ from stellwerk_cluster.hollow.eviction_thresholds import (
     PIDS,
 )
 from stellwerk_cluster.hollow.lifecycle import PREFIX, USAGE_ANNOTATION
+from stellwerk_kube.declared_usage import parse_usage
+from stellwerk_kube.quantity import resource_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 CAPACITY_ANNOTATION: Final = f"{PREFIX}capacity"
 LAYERS_ANNOTATION: Final = f"{PREFIX}writable-layers"

@@ -21,9 +21,9 @@ from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, git_versio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.hollow.kubelet import KubeletOptions
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 REGION: Final = "region-1"

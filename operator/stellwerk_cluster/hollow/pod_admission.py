@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stellwerk.models.pod_resources import is_scalar_resource, resource_amounts
-from stellwerk.models.quantity import resource_amount
-from stellwerk.models.selectors import parse_node_selector
-from stellwerk.models.taints import (
+from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, meta, pick
+from stellwerk_kube.quantity import resource_amount
+from stellwerk_kube.resource_amounts import is_scalar_resource, resource_amounts
+from stellwerk_kube.selectors import parse_node_selector
+from stellwerk_kube.taints import (
     NO_EXECUTE,
     NO_SCHEDULE,
     Taint,
@@ -19,12 +20,11 @@ from stellwerk.models.taints import (
     parse_tolerations,
     untolerated,
 )
-from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, meta, pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _OS_LABEL: Final = "kubernetes.io/os"
 _REQUIRED: Final = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")

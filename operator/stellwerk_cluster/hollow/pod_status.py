@@ -13,7 +13,7 @@ from stellwerk_cluster.apimachinery.objects import EMPTY, meta
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _CONDITIONS: Final = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 DISRUPTION_TARGET: Final = "DisruptionTarget"

@@ -14,18 +14,18 @@ from functools import cache, partial
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.clock import SystemClock
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.apimachinery.releases import RELEASES, exists
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.store import Store
+from stellwerk_kube.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _READ: Final = ("get", "list", "watch")
 _WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")

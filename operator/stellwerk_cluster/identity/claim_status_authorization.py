@@ -17,10 +17,10 @@ from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.registry.user_admission import WriteAdmission
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.identity.authorizer import Authorizer
+    from stellwerk_kube.json_values import JsonObject
 
 _GROUP: Final = "resource.k8s.io"
 _CLAIMS: Final = "resourceclaims"

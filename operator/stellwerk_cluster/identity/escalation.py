@@ -20,11 +20,11 @@ from stellwerk_cluster.registry.user_admission import WriteAdmission
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.identity.authorizer import Authorizer
     from stellwerk_cluster.identity.policy import PolicyRule
+    from stellwerk_kube.json_values import JsonObject
 
 _ROLES: Final = ("Role", "ClusterRole")
 _BINDINGS: Final = ("RoleBinding", "ClusterRoleBinding")

@@ -27,12 +27,12 @@ from stellwerk_cluster.registry.user_admission import DeleteAdmission, WriteAdmi
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.identity.attributes import Attributes
     from stellwerk_cluster.identity.policy import PolicyRule
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _REFERRED: Final = {
     ("", "secrets"): ("get", "list", "watch"),

@@ -15,8 +15,8 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.identity.attributes import Attributes
+    from stellwerk_kube.json_values import JsonObject
 
 ALL: Final = "*"
 

@@ -21,13 +21,13 @@ from stellwerk_cluster.registry.entries import DELETED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.identity.attributes import Attributes
     from stellwerk_cluster.identity.policy import PolicyRule
     from stellwerk_cluster.registry.entries import StoreEvent
     from stellwerk_cluster.registry.store import Store
+    from stellwerk_kube.json_values import JsonObject
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = ("roles", "clusterroles")

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk.models.schema.decoder import decode
-from stellwerk.models.schema.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_request, bad_value, invalid_as
 from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.apimachinery.users import ANONYMOUS, User
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.token_requests import review_token
 from stellwerk_cluster.registry.write_rules import cannot_handle
+from stellwerk_kube.schema.decoder import decode
+from stellwerk_kube.schema.mismatches import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.identity.authentication import Authenticator
     from stellwerk_cluster.identity.authorizer import Authorizer, AuthorizerDecision, HeldRules
     from stellwerk_cluster.registry.field_manager import FieldManager
     from stellwerk_cluster.registry.write_options import WriteOptions
+    from stellwerk_kube.json_values import JsonObject
 
 REVIEW_GROUPS: Final = ("authentication.k8s.io", "authorization.k8s.io")
 """Groups whose objects are questions."""

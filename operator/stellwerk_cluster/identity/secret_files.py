@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.errors import ConfigurationError
+from stellwerk_kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,10 +15,10 @@ from stellwerk_cluster.identity.service_accounts import DEFAULT_ACCOUNT, ensure_
 from stellwerk_cluster.registry.user_admission import WriteAdmission
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _VOLUME_PREFIX: Final = "kube-api-access-"

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.identity.secret_files import SecretFiles
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 ISSUER: Final = "https://kubernetes.default.svc"
 """Who issues tokens, and the audience of those that are for the API."""

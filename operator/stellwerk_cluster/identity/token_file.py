@@ -9,9 +9,9 @@ import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import read_small_file
 from stellwerk_cluster.apimachinery.users import User
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.yaml_file import read_small_file
 
 if TYPE_CHECKING:
     from pathlib import Path

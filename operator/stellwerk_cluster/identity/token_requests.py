@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.decoder import decode
-from stellwerk.models.schema.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_request,
@@ -23,13 +21,15 @@ from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 from stellwerk_cluster.apimachinery.users import authenticated
 from stellwerk_cluster.identity.service_tokens import ISSUER, TokenError, TokenSpec
 from stellwerk_cluster.registry.write_rules import cannot_handle, check_body_namespace
+from stellwerk_kube.schema.decoder import decode
+from stellwerk_kube.schema.mismatches import DecodeError
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.identity.authentication import Authenticator
     from stellwerk_cluster.identity.service_tokens import ServiceTokens
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _DEFAULT_SECONDS: Final = 3600
 _SHORTEST_SECONDS: Final = 600

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.schema.decoder import empty_field
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.admission.resource_quota import QUOTAS, new_usage
 from stellwerk_cluster.apimachinery import patching
@@ -59,18 +58,19 @@ from stellwerk_cluster.registry.write_rules import (
 )
 from stellwerk_cluster.validation.gated import drop_disabled, forbidden_errors
 from stellwerk_cluster.validation.metadata import metadata_create_errors, metadata_update_errors
+from stellwerk_kube.schema.decoder import empty_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
     from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
-    from stellwerk.clock import Clock
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.apimachinery.strategy import KindStrategy
     from stellwerk_cluster.registry.store import Store
     from stellwerk_cluster.registry.user_admission import DeleteAdmission, WriteAdmission
+    from stellwerk_kube.clock import Clock
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 
 _SUFFIX_LENGTH: Final = 5

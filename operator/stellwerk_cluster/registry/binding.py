@@ -22,11 +22,11 @@ from stellwerk_cluster.apimachinery.releases import BINDING_TARGETS, holds
 from stellwerk_cluster.registry.write_rules import check_body_namespace, precondition_failed
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_kube.json_values import JsonObject
 
 
 def bind(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.decoder import decode
 from stellwerk_cluster.apimachinery.failures import FieldError
 from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, subresources
 from stellwerk_cluster.apimachinery.merge_types import MergeType, custom_merge_type
@@ -26,12 +25,13 @@ from stellwerk_cluster.apimachinery.structural import (
     with_defaults,
 )
 from stellwerk_cluster.validation.embedded_objects import embedded_errors
+from stellwerk_kube.schema.decoder import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable
+    from stellwerk_kube.json_values import JsonObject
 
 _NOT_CHECKED: Final = FieldError(
     "<nil>",

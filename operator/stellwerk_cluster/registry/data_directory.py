@@ -26,21 +26,21 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from typing_extensions import override
 
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.apimachinery.failures import internal
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
 from stellwerk_cluster.apimachinery.releases import RECORDED_RELEASE, RELEASES
 from stellwerk_cluster.registry.entries import DELETED, Entry, StoreEvent
 from stellwerk_cluster.registry.store import ChangeLog, Store
+from stellwerk_kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_kube.json_values import JsonObject
 
 
 _END: Final = "end"

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.decoder import decode
-from stellwerk.models.schema.mismatches import DecodeError, json_name
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.conversion import to_storage
 from stellwerk_cluster.apimachinery.failures import bad_request
 from stellwerk_cluster.registry.write_rules import bad_patch, cannot_handle
+from stellwerk_kube.schema.decoder import decode
+from stellwerk_kube.schema.mismatches import DecodeError, json_name
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
     from stellwerk_cluster.registry.write_options import WriteOptions
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 _SCHEME: Final = "pkg/api/legacyscheme/scheme.go:30"
 

@@ -22,8 +22,8 @@ from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _ACCEPTED: Final = {
     "type": "NamesAccepted",

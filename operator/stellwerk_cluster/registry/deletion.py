@@ -31,10 +31,10 @@ from stellwerk_cluster.registry.entries import Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 _POLICIES: Final = ("Foreground", "Background", "Orphan")
 _FINALIZER_OF_POLICY: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}

@@ -22,7 +22,7 @@ from stellwerk_cluster.apimachinery.selectors import Selectable
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _EVENT_BYTES: Final = 300
 """What an event takes beside the versions it holds."""

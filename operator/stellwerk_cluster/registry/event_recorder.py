@@ -13,9 +13,9 @@ from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.objects import EMPTY, meta, timestamp
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
+    from stellwerk_kube.json_values import JsonObject
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"

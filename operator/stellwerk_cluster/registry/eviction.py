@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, internal
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
@@ -21,16 +20,17 @@ from stellwerk_cluster.apimachinery.objects import (
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.apimachinery.releases import BROKEN_BUDGETS, holds
 from stellwerk_cluster.registry.deletion import delete, parse_delete_options
+from stellwerk_kube.selectors import parse_label_selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_kube.json_values import JsonObject
 
 BUDGETS: Final = "poddisruptionbudgets.policy"
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk.models.schema.decoder import zero
 from stellwerk_cluster.apimachinery.comparison import compare
 from stellwerk_cluster.apimachinery.conversion import from_storage, is_converted
 from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, internal
@@ -42,14 +41,15 @@ from stellwerk_cluster.registry.managed_fields import (
     updated,
     without_conflicts_of,
 )
+from stellwerk_kube.schema.decoder import zero
 
 if TYPE_CHECKING:
-    from stellwerk.clock import Clock
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.field_sets import FieldSet
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.strategy import KindStrategy
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
+    from stellwerk_kube.clock import Clock
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL: Final = "kubectl"

@@ -11,17 +11,17 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from stellwerk.models.schema.defaults import filling, function_of, has_defaults
-from stellwerk.models.schema.tables import stored_block, tables
 from stellwerk_cluster.apimachinery.names import address_errors, label_errors, path_segment_errors
 from stellwerk_cluster.apimachinery.strategy import KindStrategy
 from stellwerk_cluster.validation.declarative import change_errors, declared_errors, has_rules
+from stellwerk_kube.schema.defaults import filling, function_of, has_defaults
+from stellwerk_kube.schema.tables import stored_block, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.failures import FieldError
+    from stellwerk_kube.json_values import JsonObject
 
 _NEUTRAL: Final = KindStrategy()
 _NAMES: Final = {

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.clock import Clock
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_kube.clock import Clock
 
 LEASES: Final = "leases.coordination.k8s.io"
 """Where leases are stored."""

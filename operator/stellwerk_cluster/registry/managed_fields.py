@@ -36,9 +36,9 @@ from stellwerk_cluster.apimachinery.typed_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.field_sets import Path
     from stellwerk_cluster.apimachinery.merge_types import MergeType
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stellwerk.models.schema.decoder import decode
-from stellwerk.models.schema.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     bad_value,
@@ -26,13 +24,15 @@ from stellwerk_cluster.registry.write_rules import (
     check_body_name,
     check_body_namespace,
 )
+from stellwerk_kube.schema.decoder import decode
+from stellwerk_kube.schema.mismatches import DecodeError
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.write_options import WriteOptions
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 
 def read_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from stellwerk.models.schema.mismatches import json_name
 from stellwerk_cluster.apimachinery.failures import (
     bad_request,
     bad_value,
@@ -18,14 +17,15 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.registry.write_rules import check_body_name, check_version
+from stellwerk_kube.schema.mismatches import json_name
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
     from stellwerk_cluster.registry.write_options import WriteOptions
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 
 class Applied(NamedTuple):

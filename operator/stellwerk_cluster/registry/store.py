@@ -28,7 +28,7 @@ from stellwerk_cluster.registry.watchers import Watchers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 EVENT_WINDOW: Final = 65_536
 """Events kept per collection: a watch from before them is answered with 410."""

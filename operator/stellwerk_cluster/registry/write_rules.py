@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk.models.json_values import JsonValue
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     StatusError,
@@ -24,14 +23,15 @@ from stellwerk_cluster.apimachinery.failures import (
     modified_meanwhile,
 )
 from stellwerk_cluster.apimachinery.objects import Key, go_text
+from stellwerk_kube.json_values import JsonValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 
 _LONGEST_WARNINGS: Final = 4096

@@ -13,7 +13,7 @@ from stellwerk_cluster.apimachinery.names import path_segment_errors, subdomain_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _ROLE_KINDS: Final = ("ClusterRole", "Role")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -17,11 +16,12 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _SOURCES: Final = {
     "ContainerResource": "containerResource",

@@ -10,7 +10,6 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.quantity import milli_units
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -24,11 +23,12 @@ from stellwerk_cluster.apimachinery.names import (
     qualified_name_errors,
     subdomain_errors,
 )
+from stellwerk_kube.quantity import milli_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonValue
+    from stellwerk_kube.json_values import JsonValue
 
 NEGATIVE: Final = "must be greater than or equal to 0"
 IMMUTABLE: Final = "field is immutable"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -20,11 +19,12 @@ from stellwerk_cluster.apimachinery.internal_form import internal_diff
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import subdomain
 from stellwerk_cluster.validation.placement import label_selector_errors
+from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES: Final = ("Block", "Filesystem")

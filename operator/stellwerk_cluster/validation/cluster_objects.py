@@ -17,7 +17,7 @@ from stellwerk_cluster.validation.placement import label_selector_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 NAMESPACE_FINALIZER: Final = "kubernetes"
 _STANDARD_FINALIZERS: Final = (NAMESPACE_FINALIZER, "orphan", "foregroundDeletion")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.mismatches import json_name
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -19,11 +18,12 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import config_key, immutable
+from stellwerk_kube.schema.mismatches import json_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _LARGEST: Final = 1 << 20
 _ACCOUNT: Final = "kubernetes.io/service-account.name"

@@ -11,7 +11,6 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from stellwerk.models.schema.types import leads_to, type_block, types
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -28,12 +27,13 @@ from stellwerk_cluster.validation.checks import (
     subdomain,
     too_many,
 )
+from stellwerk_kube.schema.types import leads_to, type_block, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk.models.schema.types import Field
+    from stellwerk_kube.json_values import JsonObject
+    from stellwerk_kube.schema.types import Field
 
     Check: TypeAlias = Callable[[Any, str, JsonObject], Iterable[FieldError]]
     """(value, its field, the object that has it) → what is wrong with the value."""

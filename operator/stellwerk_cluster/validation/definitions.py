@@ -45,7 +45,7 @@ from stellwerk_cluster.validation.embedded_objects import EMBEDDED, embedded_err
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 _LONGEST_MESSAGE: Final = 2048
 _REASONS: Final = (

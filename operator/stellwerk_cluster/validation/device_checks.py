@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk.cel.environment import MOST_BYTES, device_program
-from stellwerk.cel.errors import CompileError
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -23,11 +21,13 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.names import label_value_errors, subdomain_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import label, qualified_name, subdomain, too_many, unique
+from stellwerk_kube.cel.environment import MOST_BYTES, device_program
+from stellwerk_kube.cel.errors import CompileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 MOST_SELECTORS: Final = 32
 EFFECTS: Final = ("NoExecute", "NoSchedule", "None")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -37,11 +36,12 @@ from stellwerk_cluster.validation.device_checks import (
 )
 from stellwerk_cluster.validation.placement import node_selector_errors
 from stellwerk_cluster.validation.scheduling import condition_errors
+from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 MOST_DEVICES: Final = 128
 _MOST_ADVANCED: Final = 64

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from stellwerk.models.name_syntax import is_extended_resource
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -33,11 +32,12 @@ from stellwerk_cluster.validation.device_checks import (
     toleration_errors,
 )
 from stellwerk_cluster.validation.placement import node_selector_errors
+from stellwerk_kube.names import is_extended_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 MOST_REQUESTS: Final = 32
 """Also of constraints, of configurations, and of devices in an allocation."""

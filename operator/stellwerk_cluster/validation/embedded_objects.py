@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.schema.decoder import decode
-from stellwerk.models.schema.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required
 from stellwerk_cluster.apimachinery.names import dns_1035_errors, path_segment_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.metadata import metadata_create_errors
+from stellwerk_kube.schema.decoder import decode
+from stellwerk_kube.schema.mismatches import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
 _ANY_NAME: Final = "fakename"

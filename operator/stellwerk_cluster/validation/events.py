@@ -15,7 +15,7 @@ from stellwerk_cluster.apimachinery.objects import EMPTY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _TYPES: Final = ("Normal", "Warning")
 _LONGEST_WORD: Final = 128

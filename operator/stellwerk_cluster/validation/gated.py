@@ -9,15 +9,15 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stellwerk.models.schema.types import leads_to, types
 from stellwerk_cluster.apimachinery.failures import FieldError, forbidden_field
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_kube.schema.types import leads_to, types
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from stellwerk.models.json_values import JsonObject
-    from stellwerk.models.schema.types import Field
+    from stellwerk_kube.json_values import JsonObject
+    from stellwerk_kube.schema.types import Field
 
 _WORDS: Final = ("gate", "forbidden")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from zoneinfo import available_timezones
 
-from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.apimachinery.cron_schedules import parse_schedule
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.internal_form import internal_form
@@ -18,11 +17,12 @@ from stellwerk_cluster.validation.checks import IMMUTABLE, immutable
 from stellwerk_cluster.validation.placement import label_selector_errors
 from stellwerk_cluster.validation.pod_warnings import template_warnings
 from stellwerk_cluster.validation.pods import template_errors
+from stellwerk_kube.selectors import parse_label_selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _MODES: Final = ("NonIndexed", "Indexed")
 _MOST_INDEXED: Final = 100_000

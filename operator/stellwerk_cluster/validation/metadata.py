@@ -21,7 +21,7 @@ from stellwerk_cluster.validation.checks import IMMUTABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 _OWNER_FIELDS: Final = ("kind", "name", "uid")

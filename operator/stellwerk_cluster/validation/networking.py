@@ -35,7 +35,7 @@ from stellwerk_cluster.validation.services import plain_address_errors
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
 _DIRECTIONS: Final = ("Egress", "Ingress")

@@ -28,7 +28,7 @@ from stellwerk_cluster.validation.resources import resource_quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _BOTH_FAMILIES = 2

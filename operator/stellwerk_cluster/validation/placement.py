@@ -29,7 +29,7 @@ from stellwerk_cluster.apimachinery.objects import EMPTY
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _OPERATORS: Final = ("Equal", "Exists", "Lt", "Gt")
 _TOLERATION_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.names import subdomain_errors, without_trailing_dash
 from stellwerk_cluster.apimachinery.objects import EMPTY
@@ -19,11 +18,12 @@ from stellwerk_cluster.validation.checks import (
     qualified_name,
     subdomain,
 )
+from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 ENVIRONMENT_FIELDS: Final = (
     "metadata.name",

@@ -25,7 +25,7 @@ from stellwerk_cluster.validation.checks import descending_path, in_range, subdo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _PROFILES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
 _LONGEST_PROFILE: Final = 4095

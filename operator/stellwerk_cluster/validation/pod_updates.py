@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.pod_amounts import qos_class
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -31,11 +30,12 @@ from stellwerk_cluster.validation.checks import (
 )
 from stellwerk_cluster.validation.placement import toleration_errors
 from stellwerk_cluster.validation.pods import MIRROR, pod_annotation_errors, pod_errors
+from stellwerk_kube.pod_amounts import qos_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _SYSTEM_CONDITIONS: Final = ("PodScheduled", "Ready", "Initialized")
 _BOTH_FAMILIES: Final = 2

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -34,11 +33,12 @@ from stellwerk_cluster.validation.pod_environment import (
     resource_reference_errors,
 )
 from stellwerk_cluster.validation.volume_sources import SHARED_SOURCES
+from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _HOST_PATH_TYPES: Final = (
     "",

@@ -19,7 +19,7 @@ from stellwerk_cluster.validation.checks import is_whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 DEPRECATED_LABELS: Final = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',

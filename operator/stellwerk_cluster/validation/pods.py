@@ -53,7 +53,7 @@ from stellwerk_cluster.validation.resources import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -28,11 +27,12 @@ from stellwerk_cluster.validation.resources import (
     resource_name,
     resource_quantity,
 )
+from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 PRIORITY_SCOPE: Final = "PriorityClass"
 VOLUME_CLASS_SCOPE: Final = "VolumeAttributesClass"

@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.pod_amounts import pod_amounts
-from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -28,12 +26,14 @@ from stellwerk_cluster.validation.checks import (
     qualified_name,
     quantity_not_negative,
 )
+from stellwerk_kube.pod_amounts import pod_amounts
+from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

@@ -36,7 +36,7 @@ from stellwerk_cluster.validation.resources import container_resource_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _STATUSES: Final = ("False", "True", "Unknown")
 _REASON: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"

@@ -34,7 +34,7 @@ from stellwerk_cluster.validation.checks import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 EXTERNAL: Final = ("LoadBalancer", "NodePort")

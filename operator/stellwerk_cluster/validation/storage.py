@@ -37,7 +37,7 @@ from stellwerk_cluster.validation.volume_sources import SHARED_SOURCES, csi_driv
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _MOST_PARAMETERS: Final = 512
 _GROUP_POLICIES: Final = ("File", "None", "ReadWriteOnceWithFSType")

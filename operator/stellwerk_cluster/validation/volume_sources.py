@@ -16,7 +16,7 @@ from stellwerk_cluster.validation.checks import descending_path, in_range
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 _LARGEST_PARTITION: Final = 255
 _LONGEST_DRIVER: Final = 63

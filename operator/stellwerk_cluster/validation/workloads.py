@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.apimachinery.failures import (
     FieldError,
     bad_value,
@@ -22,11 +21,12 @@ from stellwerk_cluster.validation.checks import int_or_percent_errors, not_negat
 from stellwerk_cluster.validation.placement import label_selector_errors
 from stellwerk_cluster.validation.pod_warnings import template_warnings
 from stellwerk_cluster.validation.pods import pod_annotation_errors, template_errors
+from stellwerk_kube.selectors import parse_label_selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.models.json_values import JsonObject, JsonValue
+    from stellwerk_kube.json_values import JsonObject, JsonValue
 
 _TEMPLATE: Final = "spec.template"
 _STATEFUL_FREE: Final = (

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping

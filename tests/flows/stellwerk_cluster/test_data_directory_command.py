@@ -10,7 +10,7 @@ import pytest
 from tests.support.processes import Process, fetch, running, server_of, until
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 
 class Started:

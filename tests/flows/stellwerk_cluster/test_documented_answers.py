@@ -7,9 +7,9 @@ import aiohttp
 import pytest
 import yaml
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping_over_sockets
 

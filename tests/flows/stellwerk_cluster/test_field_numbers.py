@@ -13,9 +13,9 @@ import pytest
 from google.protobuf import descriptor_pb2, unknown_fields
 from google.protobuf.message import DecodeError, Message
 
-from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.messages import field_numbers, message_class
+from stellwerk_kube.schema.types import types
 from tests.support import schema_tables
 from tests.support.go_structs import GoProgram
 from tests.support.kubectls import helm, installed, program_of

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.token_file import StaticToken
+from stellwerk_kube.clock import VirtualClock
 from tests.support.served_cluster import send, send_for_headers, served
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -6,9 +6,9 @@ import jwt
 import orjson
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.identity.service_tokens import TokenSpec
+from stellwerk_kube.json_values import JsonObject
 from tests.support.served_cluster import served
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from stellwerk_cli.embedded_cluster import open_cluster
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_cluster.command import open_cluster
 from tests.support.kubectls import Kubectl, newest, program_of
 from tests.support.repository import ROOT
 from tests.support.served_cluster import served

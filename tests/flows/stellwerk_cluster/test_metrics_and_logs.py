@@ -7,9 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.node_driver import hollow_pod
 from tests.support.skipped_time import run_skipping_over_sockets
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.pod_amounts import qos_class
+from stellwerk_cli.embedded_cluster import api_features
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
 from stellwerk_cluster.apimachinery.objects import with_value
 from stellwerk_cluster.apimachinery.releases import runtime_config
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_cluster.command import api_features
 from stellwerk_cluster.registry.data_directory import DataDirectory
 from stellwerk_cluster.registry.eviction import evict
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.pod_amounts import qos_class
 from tests.support.cluster_driver import Driver
 from tests.support.served_cluster import send, served
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 
 RBAC = "rbac.authorization.k8s.io"
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"

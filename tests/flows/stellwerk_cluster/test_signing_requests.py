@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
+from stellwerk_kube.json_values import JsonObject
 from tests.support.cluster_driver import Driver
 
 SPEC = {"request": "eA==", "signerName": "example.com/mine", "usages": ["client auth"]}

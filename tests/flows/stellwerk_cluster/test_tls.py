@@ -13,11 +13,11 @@ from typing_extensions import override
 
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.clock import SystemClock
 from stellwerk.metrics import Metrics
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.certificates import CertificateAuthority, KeyPair
+from stellwerk_kube.clock import SystemClock
 from tests.support.kubectls import Kubectl, newest, program_of
 from tests.support.served_cluster import served
 

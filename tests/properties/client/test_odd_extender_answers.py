@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.client.extender_answers import NUMBER_LIMIT, ExtenderAnswer, FilterAnswer
-from stellwerk.errors import ExtenderError
-from stellwerk.models.untrusted_text import SHOWN_BYTES
+from stellwerk_kube.errors import ExtenderError
+from stellwerk_kube.untrusted_text import SHOWN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

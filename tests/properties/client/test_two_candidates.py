@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from stellwerk.client.connection import Fence
 from stellwerk.client.election import LeaderElectionOptions
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import LeaseLostError
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import LeaseLostError
 from tests.support.examples import examples
 from tests.support.lease_election import OPTIONS, Candidate, Fate, LeaseServer, OwnClock
 from tests.support.skipped_time import run_skipping

@@ -16,13 +16,13 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST, load_profile
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_node, make_pod
 from tests.support.preemption_cases import make_budget, victim
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.handlers.delivery import WATCHED, Delivery, WatchedKind
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.properties.models.test_odd_objects import odd, rich_node, rich_pod
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess

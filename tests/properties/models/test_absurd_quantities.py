@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
-from stellwerk.models.quantity import SATURATION, canonical_quantity
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
+from stellwerk_kube.quantity import SATURATION, canonical_quantity
 from tests.support.builders import make_node, make_pod
 from tests.support.hostile_fields import DIGITS, Path, put
 from tests.support.hostile_world import LoopMeter, hostile_world

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
-from stellwerk.cases.decide import CaseError, decide
-from stellwerk.errors import ProfileError
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
+from stellwerk_kube.errors import ProfileError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
+from stellwerk_simulation.cases.decide import CaseError, decide
 from tests.support.builders import make_node, make_pod, pod_info
 
 Path: TypeAlias = tuple[str | int, ...]

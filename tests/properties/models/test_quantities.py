@@ -5,7 +5,7 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.models.quantity import SATURATION, milli_units, parse_quantity, whole_units
+from stellwerk_kube.quantity import SATURATION, milli_units, parse_quantity, whole_units
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {f"{suffix}i": 10 * power for power, suffix in enumerate("KMGTPE", start=1)}

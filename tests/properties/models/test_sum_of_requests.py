@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.pod_resources import resource_amounts
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_amounts import resource_amounts
 
 RESOURCES = ("memory", "example.com/a", "example.com/b", "hugepages-2Mi")
 REQUESTS = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 50), max_size=4)

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.types import OK
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.plugins.dynamic_resources.claims import AllocationError, device_claim_of
 from stellwerk.plugins.dynamic_resources.node_verdicts import (
     FAILED,
@@ -21,6 +19,8 @@ from stellwerk.plugins.dynamic_resources.node_verdicts import (
     NodeAllocator,
 )
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_cache, make_node
 from tests.support.examples import examples
 

@@ -8,8 +8,6 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, Release
-from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.dynamic_resources import allocator as allocator_module
 from stellwerk.plugins.dynamic_resources.allocator import (
     AllocatingState,
@@ -24,6 +22,8 @@ from stellwerk.plugins.dynamic_resources.claims import (
     device_claim_of,
 )
 from stellwerk.plugins.dynamic_resources.node_verdicts import NodeAllocator
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, Release
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_cache, make_node
 from tests.support.examples import examples
 

@@ -18,17 +18,17 @@ from typing_extensions import override
 
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.interface import APICall
 from stellwerk.framework.offline import Offline, offline_services
 from stellwerk.framework.types import CycleState
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import parse_pod
-from stellwerk.models.quantity import parse_quantity
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
+from stellwerk.profiles.spec.plugin_args import DynamicResourcesArgs
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.quantity import parse_quantity
 from tests.support.builders import make_cache, make_node, make_pod
 from tests.support.examples import examples
 

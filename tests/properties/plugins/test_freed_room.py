@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.framework.events import Action, ClusterChange, Resource
-from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.node_resources_fit import FreedRoom
 from stellwerk.plugins.shared.victims import PREEMPTION_BY_SCHEDULER
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.preemption_cases import make_arena
 

@@ -13,9 +13,9 @@ from stellwerk.framework.events import (
     QueueingHint,
     Resource,
 )
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.preemption_cases import Arena, make_arena
 

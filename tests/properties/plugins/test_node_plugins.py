@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.framework.types import CycleState
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import HostPort
-from stellwerk.models.selectors import parse_node_selector, parse_preferred_terms
 from stellwerk.plugins.image_locality import ImageLocality
 from stellwerk.plugins.node_affinity import NodeAffinity
 from stellwerk.plugins.node_name import NodeName
@@ -17,6 +15,8 @@ from stellwerk.plugins.node_ports import NodePorts
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.taint_toleration import TaintToleration
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.selectors import parse_node_selector, parse_preferred_terms
 from tests.support.cluster_strategies import Cluster, clusters, profile_affinities
 from tests.support.plugin_runs import filtered, make_plugin, raw_scores, statuses
 

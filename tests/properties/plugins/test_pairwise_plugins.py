@@ -12,13 +12,13 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.extension_points import NORMALIZE_SCORE
 from stellwerk.framework.interface import ScorePlugin
 from stellwerk.framework.types import CycleState, Status
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_affinity import parse_spread_constraints
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support import pairwise_strategies as strategies
 from tests.support.builders import make_node
 from tests.support.pairwise_reference import (

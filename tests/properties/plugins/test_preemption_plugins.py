@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.types import CycleState, Status
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.default_preemption.dry_run import DryRun
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import by_importance, priority_sum
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.trial import Trial
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples
 from tests.support.preemption_cases import CROSS_NODE, Arena, make_arena, make_budget, victim

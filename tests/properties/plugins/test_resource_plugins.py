@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.legacy_balanced_allocation import LegacyBalancedAllocation
 from stellwerk.plugins.legacy_least_allocated import LegacyLeastAllocated
@@ -19,6 +18,7 @@ from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBa
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
 from stellwerk.plugins.resources.amounts import whole_percent, within_offer
 from stellwerk.snapshot.columns import DIVISIBLE, OfferColumns
+from stellwerk_kube.node import NodeInfo
 from tests.support.cluster_strategies import GPU, Cluster, clusters
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stellwerk.framework.types import CycleState, Status
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.node_volume_limits import NodeVolumeLimits
 from stellwerk.plugins.volume_binding.plugin import VolumeBinding
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from stellwerk.plugins.volume_zone import VolumeZone
+from stellwerk_kube.node import parse_node
 from tests.support import volume_references as reference
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.examples import examples

@@ -6,8 +6,8 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.clock import VirtualClock
 from stellwerk.scheduler import time_slice
+from stellwerk_kube.clock import VirtualClock
 from tests.support.gang_history import GANGS, NODES, GangHistory, play
 from tests.support.skipped_time import run_skipping
 

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ApiError
+from stellwerk.answers.group import GroupExplanation
 from stellwerk.explain.pod_groups import explain_group
-from stellwerk.models.answers.group import GroupExplanation
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ApiError
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples
 from tests.support.in_process import InProcess, make_profile, quiet, running

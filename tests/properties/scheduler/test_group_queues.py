@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples
 from tests.support.in_process import InProcess, make_profile, running

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stellwerk.handlers.delivery import WATCHED, Delivery
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.properties.models.test_odd_objects import DELETED, paths, rich_node, rich_pod, simple_pod
 from tests.support.builders import make_node, make_pod
 from tests.support.hostile_fields import OTHER_FIELDS, base, put

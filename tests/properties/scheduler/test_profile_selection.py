@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, ActiveItem, QueuedPod
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 from tests.support.in_process import InProcess, make_profile
 

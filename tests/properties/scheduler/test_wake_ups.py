@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples
 from tests.support.in_process import InProcess, make_profile, running

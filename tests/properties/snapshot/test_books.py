@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.node import NodeInfo
 from tests.support.cluster_changes import Change, ClusterModel, histories, make_in_both, trials
 from tests.support.examples import examples
 

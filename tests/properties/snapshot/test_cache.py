@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support.builders import make_node, make_pod
 
 NODE_NAMES = st.sampled_from([f"node-{letter}" for letter in "abcdef"])

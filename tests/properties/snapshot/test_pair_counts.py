@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
 from stellwerk.framework.types import CycleState
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from tests.support import pairwise_strategies as strategies
 from tests.support.plugin_runs import filtered, make_plugin
 

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.listing import ListOptions, list_page, parse_list_options
 from stellwerk_cluster.apiserver.rendering import PLAIN, Renderer
@@ -19,6 +17,8 @@ from stellwerk_cluster.apiserver.watching import WatchFeed
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.store import Collection, Store
 from stellwerk_cluster.registry.watchers import Watcher
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 
 if TYPE_CHECKING:
     from stellwerk_cluster.registry.entries import Entry

@@ -11,8 +11,8 @@ from typing import Any, Final
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples
 from tests.support.in_process import InProcess, make_profile, quiet, running

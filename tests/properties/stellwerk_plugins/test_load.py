@@ -11,8 +11,8 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.cases.plugin_cases import decide_plugin_case
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.plugin_cases import decide_plugin_case
 
 END_SECONDS: Final = 1_772_355_761
 MILLIS: Final = st.sampled_from(["0", "1m", "250m", "333m", "500m", "1", "1500m", "3", "7"])

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.types import CycleState
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_plugins.numa.plugin import NodeResourceTopologyMatch
 from tests.support.builders import make_cache, make_node
 from tests.support.plugin_runs import make_plugin

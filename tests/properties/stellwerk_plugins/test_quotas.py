@@ -8,8 +8,8 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.cases.plugin_cases import decide_plugin_case
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.plugin_cases import decide_plugin_case
 
 GPU: Final = "example.com/gpu"
 ALWAYS: Final = ("cpu", "memory")

@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import load_profile
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.current_placement import placement_of
 from stellwerk_simulation.defragmentation import Defragmentation, DefragPlan, Goal, MoveRules
 from stellwerk_simulation.ready_profiles import ready_manifest

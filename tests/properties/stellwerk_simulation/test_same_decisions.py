@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.feature_gates import GANGS
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.manifests import ARRIVES, RUNS
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples

@@ -5,10 +5,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.cases.decide import Case
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.world import World
+from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_pod
 from tests.support.cluster_changes import Change, ClusterModel, histories, pending_pods
 from tests.support.examples import examples

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_cache, make_large_cache, make_node, make_pod, pod_info
 
 

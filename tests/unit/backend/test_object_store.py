@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.storage import make_attachment, make_claim, make_volume
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.priority_classes import PriorityClasses
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 
 

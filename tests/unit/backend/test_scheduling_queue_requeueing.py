@@ -14,8 +14,8 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support.builders import make_node, pod_info
 from tests.support.queue_driver import Policy, QueueDriver
 

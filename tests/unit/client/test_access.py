@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from stellwerk.client.access import Access, InCluster, Kubeconfig, destinations_from
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.destinations import EVERYWHERE, Destinations, UrlPrefix
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.destinations import EVERYWHERE, Destinations, UrlPrefix
+from stellwerk_kube.errors import ConfigurationError
 from tests.support.fake_api import kubeconfig
 from tests.support.repository import ROOT
 
@@ -221,7 +221,7 @@ import asyncio, os
 from tests.support.nameless_user import install
 install()
 from stellwerk.client.access import Kubeconfig
-from stellwerk.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock
 try:
     asyncio.run(Kubeconfig({str(file)!r}, None, VirtualClock()).load())
 except Exception as error:

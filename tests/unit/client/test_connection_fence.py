@@ -3,8 +3,8 @@
 import pytest
 
 from stellwerk.client.connection import Fence
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import NotLeader
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import NotLeader
 
 
 @pytest.fixture

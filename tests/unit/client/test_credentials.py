@@ -22,9 +22,9 @@ from stellwerk.client.access import Kubeconfig
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ConfigurationError, Unavailable
 from stellwerk.metrics import Metrics
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ConfigurationError, Unavailable
 from tests.support.fake_api import Answer, Asked, FakeApi, fake_api, kubeconfig
 
 PLUGIN = """

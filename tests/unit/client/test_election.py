@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stellwerk.client.election import LeaderElectionOptions
-from stellwerk.errors import ConfigurationError
+from stellwerk_kube.errors import ConfigurationError
 
 DEFAULTS = LeaderElectionOptions(leader_elect=True)
 

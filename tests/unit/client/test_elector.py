@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import LeaseLostError
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import LeaseLostError
 from tests.support.lease_election import Candidate, Fate, LeaseServer, OwnClock, record
 from tests.support.skipped_time import run_skipping
 

@@ -11,10 +11,10 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.client.event_recorder import EventRecorder, EventSink
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ApiError, api_error
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ApiError, api_error
 from tests.support.machine_speed import addition_seconds
 from tests.support.recordings import scenario
 

@@ -34,14 +34,14 @@ from stellwerk.client.extender_tls import (
     UnusableFileError,
     extender_context,
 )
-from stellwerk.clock import SystemClock
-from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
-from stellwerk.models.config_model import Secret
-from stellwerk.models.destinations import EVERYWHERE, Destinations
-from stellwerk.models.extender_spec import Extender, ExtenderTLSConfig, SecretReference
-from stellwerk.models.json_values import JsonObject
+from stellwerk.profiles.spec.config_model import Secret
+from stellwerk.profiles.spec.extender_spec import Extender, ExtenderTLSConfig, SecretReference
 from stellwerk.serving.exposition import exposition
+from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.destinations import EVERYWHERE, Destinations
+from stellwerk_kube.errors import ExtenderError, Forbidden
+from stellwerk_kube.json_values import JsonObject
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.in_process import eventually
 from tests.support.recordings import scenario, scenarios

@@ -1,7 +1,7 @@
 """When an extender that does not answer is left alone."""
 
 from stellwerk.client.extender import CircuitBreaker
-from stellwerk.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock
 
 
 def test_three_timeouts_in_a_row_leave_one_call_in_ten_seconds() -> None:

@@ -17,11 +17,11 @@ from stellwerk.client.extender import HttpExtender
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.lease import LeaseRecord
 from stellwerk.client.transport import RetryPolicy
-from stellwerk.clock import SystemClock, VirtualClock
-from stellwerk.errors import ExtenderError, NotLeader, Unavailable
 from stellwerk.metrics import Metrics
-from stellwerk.models.extender_spec import Extender
 from stellwerk.models.object_reference import ObjectReference
+from stellwerk.profiles.spec.extender_spec import Extender
+from stellwerk_kube.clock import SystemClock, VirtualClock
+from stellwerk_kube.errors import ExtenderError, NotLeader, Unavailable
 from tests.support.fake_api import (
     Answer,
     FakeApi,

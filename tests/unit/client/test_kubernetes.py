@@ -14,8 +14,9 @@ import pytest
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
-from stellwerk.clock import SystemClock, VirtualClock
-from stellwerk.errors import (
+from stellwerk.metrics import Metrics
+from stellwerk_kube.clock import SystemClock, VirtualClock
+from stellwerk_kube.errors import (
     ApiError,
     Conflict,
     Forbidden,
@@ -24,7 +25,6 @@ from stellwerk.errors import (
     Unavailable,
     UnreachableError,
 )
-from stellwerk.metrics import Metrics
 from tests.support.fake_api import (
     FAST,
     Answer,

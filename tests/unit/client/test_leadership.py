@@ -6,8 +6,8 @@ import pytest
 
 from stellwerk.client.connection import Fence, open_fence
 from stellwerk.client.leadership import Leadership, fence_for
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import LeaseLostError
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import LeaseLostError
 from tests.support.lease_election import OPTIONS, Candidate, LeaseServer, record
 from tests.support.skipped_time import run_skipping
 

@@ -23,7 +23,7 @@ from stellwerk.client.lease import (
     pod_of,
     public_key,
 )
-from stellwerk.errors import Conflict
+from stellwerk_kube.errors import Conflict
 from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api, refusal
 from tests.support.recordings import TRANSCRIPTS
 

@@ -7,10 +7,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from stellwerk.answers.answer import MalformedAnswer
+from stellwerk.answers.listings import DecisionsPage, QueuePage
 from stellwerk.client import operator_port
 from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
-from stellwerk.models.answers.answer import MalformedAnswer
-from stellwerk.models.answers.listings import DecisionsPage, QueuePage
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

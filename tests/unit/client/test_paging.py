@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from stellwerk.client.paging import pages
-from stellwerk.errors import ApiError
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.errors import ApiError
+from stellwerk_kube.json_values import JsonObject
 
 PAGES: dict[str, tuple[str, str | None]] = {"": ("ab", "2+/="), "2+/=": ("c", "3"), "3": ("d", "")}
 """Token → items, and the token of the next page."""

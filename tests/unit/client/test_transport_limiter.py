@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.client.transport import AdaptiveLimiter
-from stellwerk.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock
 
 
 async def exchange(

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from stellwerk.client.web import WebClient, WebError, connector_to, refused_address
-from stellwerk.models.destinations import Destinations, UrlPrefix
+from stellwerk_kube.destinations import Destinations, UrlPrefix
 
 
 async def answer(request: web.Request) -> web.StreamResponse:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cases.decide import Case
+from stellwerk.answers.what_if import Supposition
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.what_if import what_if
 from stellwerk.framework.types import Code, Status
-from stellwerk.models.answers.what_if import Supposition
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import Case
 from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
 from tests.support.explaining_port import explaining_port

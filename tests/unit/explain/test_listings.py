@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.compatibility import Compatibility, Release
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.compatibility import Compatibility, Release
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 from tests.support.device_cases import claim, device, held, request, selecting
 from tests.support.explaining_port import ExplainingPort, explaining_port, with_devices

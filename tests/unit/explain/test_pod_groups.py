@@ -2,7 +2,7 @@
 
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import finished
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
 from tests.support.device_cases import case as device_case

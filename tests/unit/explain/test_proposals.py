@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import pytest
 from typing_extensions import override
 
-from stellwerk.cases.decide import Case
 from stellwerk.explain.report import explain_on
 from stellwerk.plugin_api import (
     ChangeFields,
@@ -22,6 +21,7 @@ from stellwerk.plugin_api import (
     unschedulable,
 )
 from stellwerk.plugins import registry
+from stellwerk_simulation.cases.decide import Case
 from tests.support.answers import written
 from tests.support.builders import make_node, make_pod, pod_info
 

@@ -1,7 +1,7 @@
 """The history of the queues: what it shows, and that it stays as large as it is."""
 
-from stellwerk.clock import VirtualClock
 from stellwerk.explain.queue_facts import QueueHistory
+from stellwerk_kube.clock import VirtualClock
 from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile, quiet, running

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.cases.decide import Case, decide
 from stellwerk.explain.records import BEST, DecisionRecord, DecisionRecords, Evictions, score_at
-from stellwerk.models.json_values import JsonObject
 from stellwerk.world.decide import Decision
 from stellwerk.world.decide import decide as decide_pod
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import Case, decide
 from tests.support.builders import make_node, make_pod
 from tests.support.corpus import SUITES, read_suite
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.commands.tables import Printer, print_explanation
+from stellwerk.answers.pod import PodExplanation
+from stellwerk.answers.what_if import Supposition
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.explain.what_if import what_if
 from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.types import Code, Status
-from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.models.answers.what_if import Supposition
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
+from stellwerk_cli.commands.tables import Printer, print_explanation
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, running

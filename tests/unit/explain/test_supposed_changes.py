@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from stellwerk.explain.supposed_changes import by_deletion
-from stellwerk.models.deletion_cost import DELETION_COST, deletion_cost
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk_cluster.controllers import workload
+from stellwerk_kube.deletion_cost import DELETION_COST, deletion_cost
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

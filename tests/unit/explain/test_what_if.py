@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cases.decide import Case
-from stellwerk.errors import ConfigurationError
+from stellwerk.answers.what_if import Supposition
 from stellwerk.explain.steps import OutOfTime, finished
 from stellwerk.explain.supposed_changes import SupposedChanges
 from stellwerk.explain.what_if import what_if
-from stellwerk.models.answers.what_if import Supposition
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.dynamic_resources.explain import given_back
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import Case
 from tests.support.answers import written
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import DRIVER, case, claim, device, held, request

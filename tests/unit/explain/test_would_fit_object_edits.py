@@ -4,10 +4,10 @@ from copy import deepcopy
 
 import pytest
 
-from stellwerk.cases.decide import Case
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import Case
 from tests.support.device_cases import DRIVER, case, claim, device, held, request, selecting
 
 MINE = "request r of claim default/mine"

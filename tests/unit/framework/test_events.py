@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from stellwerk.framework.events import Action, node_update_actions, pod_update_actions
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod_claims import GeneratedClaims
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_node, pod_info
 
 GATED = {"schedulingGates": [{"name": "x/one"}]}

@@ -15,8 +15,8 @@ from stellwerk.framework.extension_points import (
     Point,
     points_of,
 )
-from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.plugins.registry import IN_TREE
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 
 METHODS = (*POINTS, UNRESERVE, PRE_BIND_PRE_FLIGHT)
 WAITING = {"permit", "pre_bind", "bind", "post_bind"}

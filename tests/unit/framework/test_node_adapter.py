@@ -12,9 +12,9 @@ from stellwerk.framework.interface import Plugin, Reuse
 from stellwerk.framework.node_adapter import Node, NodeFilterPlugin, NodeScorePlugin
 from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.taints import Taint
 from stellwerk.plugins.registry import describe
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.taints import Taint
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 

@@ -36,8 +36,8 @@ from stellwerk.framework.types import (
     Status,
     unschedulable,
 )
-from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.plugins.node_name import NodeName
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, pod_info
 from tests.support.plugin_runs import make_plugin

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from stellwerk.framework.result_cache import ResultCache
 from stellwerk.framework.types import CycleState
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.snapshot.columns import VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_cache, make_node, make_pod
 from tests.support.plugin_runs import make_plugin
 

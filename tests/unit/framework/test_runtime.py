@@ -19,11 +19,11 @@ from stellwerk.framework.types import (
     error,
     unschedulable,
 )
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
-from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import Arena, make_arena
 

@@ -1,7 +1,7 @@
 """What foreign code of a profile may take of the last ten seconds."""
 
-from stellwerk.clock import VirtualClock
 from stellwerk.framework.time_budget import TimeBudget
+from stellwerk_kube.clock import VirtualClock
 
 SLEEPER = 'plugin "Sleeper"'
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.offline import Offline
 from stellwerk.handlers.availability import Availability
 from stellwerk.handlers.delivery import WATCHED
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ApiError, api_error
+from stellwerk_kube.json_values import JsonObject
 from tests.support.skipped_time import run_skipping
 
 PODS = WATCHED[0]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk.errors import ApiError, NotAList, Unavailable
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.handlers.delivery import WATCHED, Delivery
 from stellwerk.handlers.fastlane import LargeEvent, StreamRefused, WatchError, WatchStream
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.errors import ApiError, NotAList, Unavailable
+from stellwerk_kube.json_values import JsonObject
 from tests.support.memory_client import MemoryClient
 
 PODS = WATCHED[0]

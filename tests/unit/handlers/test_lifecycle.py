@@ -15,13 +15,13 @@ from typing import Any, NoReturn
 import pytest
 from typing_extensions import override
 
-from stellwerk.errors import SchedulerError
 from stellwerk.framework.watch_handlers import Lack, WatchHandlers
 from stellwerk.handlers import lifecycle
 from stellwerk.handlers.availability import Availability
 from stellwerk.handlers.delivery import WATCHED, WatchedKind
 from stellwerk.handlers.lifecycle import OperatorOptions, _Seldom, run_operator
 from stellwerk.metrics import Metrics
+from stellwerk_kube.errors import SchedulerError
 from tests.support.fake_api import client_of, credentials_for
 from tests.support.fake_watch import FakeKind, FakeWatchApi, fake_watch_api
 

@@ -7,7 +7,7 @@ import pytest
 from stellwerk.journal.hashing import Hashing
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 HASHING = Hashing(b"key")
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
 from stellwerk.models.act_syntax import (
     Deletion,
     Relabelling,
@@ -17,7 +16,8 @@ from stellwerk.models.act_syntax import (
     read_scaling,
     read_tainting,
 )
-from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, Taint
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.taints import NO_EXECUTE, NO_SCHEDULE, Taint
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from stellwerk.models.api_kinds import (
     own_form,
     unreadable_versions,
 )
-from stellwerk.models.compatibility import Release, release_named, release_of_server
 from stellwerk.models.pod_group import POD_GROUP_INITIALLY_SCHEDULED, parse_pod_group
+from stellwerk_kube.compatibility import Release, release_named, release_of_server
 
 EXACT = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
 ALTERNATIVES = [{"name": "a", "deviceClassName": "large"}, {"name": "b", "deviceClassName": "gpu"}]

@@ -3,7 +3,7 @@
 import pytest
 
 from stellwerk.models.complexity import pod_complexity, too_complex
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 
 ON_SSD = {"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

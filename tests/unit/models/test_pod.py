@@ -10,9 +10,9 @@ from weakref import ref
 import orjson
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.scheduling_spec import HostPort
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod, pod_info
 
 # --- fields -------------------------------------------------------------------------------------

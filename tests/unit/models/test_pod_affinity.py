@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_affinity import (
     AffinityTerm,
     PodAffinity,
     parse_pod_affinity,
     parse_spread_constraints,
 )
+from stellwerk_kube.json_values import JsonObject
 
 APP: JsonObject = {"matchLabels": {"app": "web"}}
 LABELS = {"app": "web", "pod-template-hash": "5"}

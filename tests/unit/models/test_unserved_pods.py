@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.unserved_pods import NOT_SERVED, moment_of, sign_of_scheduler, unserved_pods
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

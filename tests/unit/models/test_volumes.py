@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from stellwerk.models.volumes import MANY_USES, MonitoredImage, PodVolume, parse_volumes
 
 if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+    from stellwerk_kube.json_values import JsonObject
 
 
 def image(monitors: list[str], **source: object) -> PodVolume:

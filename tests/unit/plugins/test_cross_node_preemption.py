@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.cross_node_preemption import (
     PreemptionTarget,
     Victims,
@@ -13,6 +12,7 @@ from stellwerk.plugins.cross_node_preemption import (
     VictimSearchLimits,
 )
 from stellwerk.snapshot.columns import Mask
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import (
     CROSS_NODE,

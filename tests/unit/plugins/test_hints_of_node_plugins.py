@@ -15,7 +15,6 @@ from stellwerk.framework.events import (
     Resource,
 )
 from stellwerk.framework.interface import EnqueueExtensions
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk.plugins.node_affinity import NodeAffinity
@@ -26,6 +25,7 @@ from stellwerk.plugins.node_resources_fit import NodeResourcesFit
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.scheduling_gates import SchedulingGates
 from stellwerk.plugins.taint_toleration import TaintToleration
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin
 

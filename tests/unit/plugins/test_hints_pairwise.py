@@ -14,10 +14,10 @@ from stellwerk.framework.events import (
     Resource,
 )
 from stellwerk.framework.interface import EnqueueExtensions
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin
 

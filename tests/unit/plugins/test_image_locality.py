@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from stellwerk.framework.types import CycleState
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.image_locality import ImageLocality
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_cache, make_node, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, scores_on
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from stellwerk.framework.types import Code, CycleState
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 

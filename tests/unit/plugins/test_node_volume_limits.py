@@ -6,10 +6,10 @@ import pytest
 
 from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
 from stellwerk.framework.types import SKIP, Code, CycleState
-from stellwerk.models.compatibility import Compatibility, Release
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.node_volume_limits import NodeVolumeLimits
+from stellwerk_kube.compatibility import Compatibility, Release
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.storage import (
     StorageWorld,

@@ -8,11 +8,11 @@ import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.types import Code, CycleState
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, reasons_on, statuses
 

@@ -10,9 +10,6 @@ from typing import ClassVar
 
 import pytest
 
-from stellwerk.models.plugin_description import ExtensionPoint
-from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
-from stellwerk.models.profile_defaults import DEFAULT_PLUGINS
 from stellwerk.plugins.registry import (
     ENTRY_POINT_GROUP,
     IN_TREE,
@@ -21,6 +18,9 @@ from stellwerk.plugins.registry import (
     known_plugins,
     out_of_tree,
 )
+from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
+from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from tests.support.plugin_runs import PluginHandle
 
 

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.types import Code, CycleState, StatusColumn
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
@@ -18,6 +16,8 @@ from stellwerk.plugins.node_prefer_avoid_pods import ANNOTATION, NodePreferAvoid
 from stellwerk.plugins.priority_sort import PrioritySort
 from stellwerk.plugins.scheduling_gates import SchedulingGates
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.errors import ApiError, api_error
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import filtered, make_plugin, raw_scores, scores_on
 from tests.support.recordings import scenario

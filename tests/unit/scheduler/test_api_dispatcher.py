@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import NotFound, Unavailable
 from stellwerk.framework.offline import Offline
 from stellwerk.scheduler.api_dispatcher import StatusReports
 from stellwerk.world.pod_status import LEAVE_NOMINATION, NominatingInfo, Report
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import NotFound, Unavailable
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 

@@ -9,10 +9,10 @@ from unittest.mock import patch
 import pytest
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import OutcomeUnknown, Unavailable
-from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.binding_cycle import CONFIRMATION_SECONDS, LOOK_SECONDS, BindingTasks
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import OutcomeUnknown, Unavailable
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.clock import VirtualClock
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.watch_handlers import Lack
-from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler import event_handlers
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, make_profile, running
 from tests.support.skipped_time import run_skipping

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.clock import VirtualClock
 from stellwerk.metrics import Metrics
-from stellwerk.models.plugin_description import PluginKind
+from stellwerk.profiles.spec.plugin_description import PluginKind
 from stellwerk.scheduler.plugin_inputs import PluginInputs
+from stellwerk_kube.clock import VirtualClock
 from tests.support.skipped_time import run_skipping
 
 

@@ -14,8 +14,6 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queued_pod import Place
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.offline import Offline
 from stellwerk.metrics import Metrics
@@ -30,6 +28,8 @@ from stellwerk.scheduler.preemption import (
 from stellwerk.world.decide import Eviction, VictimOutcome
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
 from tests.support.builders import make_pod, pod_info
 from tests.support.in_process import Notes
 from tests.support.queue_driver import QueueDriver

@@ -10,13 +10,13 @@ import pytest
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.client.extender import HttpExtender
-from stellwerk.clock import VirtualClock
 from stellwerk.handlers.delivery import WATCHED
-from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_cycle import BindingTasks
 from stellwerk.scheduler.scheduler import ActiveQueue, stand_by
 from stellwerk.world.loop import SLICE_DECISIONS, SLICE_SECONDS, TIMERS
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping

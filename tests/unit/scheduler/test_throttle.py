@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.default_preemption.dry_run import DryRun, DryRunOutcome
 from stellwerk.scheduler.throttle import IN_VAIN, SlowSpecs, VainAttempts
 from stellwerk.snapshot.columns import RowColumn
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, make_profile, quiet, running
 

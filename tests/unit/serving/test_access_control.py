@@ -10,9 +10,9 @@ from aiohttp.test_utils import make_mocked_request
 from typing_extensions import override
 
 from stellwerk.client.reviews import ANONYMOUS, Identity
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import Unavailable
 from stellwerk.serving.access_control import ANSWER_SECONDS, AccessControl, Reviewer
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import Unavailable
 
 READER = Identity("prometheus", ("system:authenticated",))
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cases.decide import Case
 from stellwerk.explain import listings
 from stellwerk.framework.watch_handlers import Lack
-from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.explanations import ExplanationRoutes, FairLock
 from stellwerk.serving.openapi import openapi_document
 from stellwerk.world.decide import decide
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import device, held
 from tests.support.explaining_port import TAINT, explaining_port, two_nodes, with_devices

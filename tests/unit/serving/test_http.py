@@ -8,11 +8,11 @@ from functools import partial
 import aiohttp
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ConfigurationError
 from stellwerk.metrics import Metrics
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes, Watchdog, parse_address
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ConfigurationError
 
 
 @asynccontextmanager

@@ -21,12 +21,12 @@ from cryptography.x509.oid import NameOID
 from typing_extensions import override
 
 from stellwerk.client.renewable_context import fingerprint
-from stellwerk.clock import Clock, SystemClock
-from stellwerk.errors import ConfigurationError
 from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
 from stellwerk.serving.http import LOG_LEVEL_PATH, HttpServer, Probes
 from stellwerk.serving.port import PortOptions, client_authority, guarded_port, log_level_routes
 from stellwerk.serving.self_signed import self_signed
+from stellwerk_kube.clock import Clock, SystemClock
+from stellwerk_kube.errors import ConfigurationError
 from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api, refusal
 from tests.support.findings import hold
 
@@ -123,7 +123,7 @@ async def shown_name(url: str) -> str:
 def test_the_certificate_of_its_own_is_made_without_loading_the_library_for_it() -> None:
     program = """
 import sys
-from stellwerk.clock import SystemClock
+from stellwerk_kube.clock import SystemClock
 from stellwerk.serving.certificates import ServerCertificate
 print(ServerCertificate(None, SystemClock()).public_key, "cryptography" in sys.modules)
 """

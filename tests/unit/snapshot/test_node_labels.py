@@ -1,8 +1,8 @@
 """Label columns: made for keys that some node has, and dropped with the last of them."""
 
-from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.snapshot.columns import ABSENT
 from stellwerk.snapshot.node_labels import NodeLabels
+from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support.builders import make_node
 
 

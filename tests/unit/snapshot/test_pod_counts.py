@@ -1,9 +1,9 @@
 """A pod with very many volumes is counted as a whole, and found by each of them."""
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import MANY_USES
 from stellwerk.snapshot.pod_counts import VolumeUsers
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import pod_info
 
 

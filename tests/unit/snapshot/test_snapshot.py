@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.node import parse_node
 from stellwerk.snapshot.columns import ABSENT, MAX_REQUESTED
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.node import parse_node
 from stellwerk.snapshot.columns import MAX_REQUESTED
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 
 GPU = "example.com/gpu"

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.access_flags import AccessFlags, chosen_controllers
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS
+from stellwerk_kube.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster import kubeconfig as kubeconfigs
 from stellwerk_cluster.kubeconfig import KubeconfigFile, kubeconfig, write_kubeconfig
+from stellwerk_kube.errors import ConfigurationError
 
 CONTENT = kubeconfig("http://127.0.0.1:1234", "secret", b"PEM")
 PRODUCTION = yaml.safe_dump(

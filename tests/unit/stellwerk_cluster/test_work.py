@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.work import Worker, WorkLoop, WorkQueue
+from stellwerk_kube.clock import VirtualClock
 
 
 class Failing(Worker):

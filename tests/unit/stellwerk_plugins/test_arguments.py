@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from stellwerk.convert.conversion import convert_text
-from stellwerk.errors import ProfileError
-from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import load_profile
+from stellwerk_cli.convert.conversion import convert_text
+from stellwerk_kube.errors import ProfileError
 
 MODEL = {"n": {"k0": 1, "k1": 1, "k2": 1}}
 

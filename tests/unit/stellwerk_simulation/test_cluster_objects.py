@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cli import main
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.json_values import JsonObject
+from stellwerk_cli.cli import main
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.cluster import ActivePods, make_world
 from stellwerk_simulation.cluster_objects import ClusterObjects, not_read
 from stellwerk_simulation.ready_profiles import profile_of

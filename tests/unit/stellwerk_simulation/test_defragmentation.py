@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cli import main
 from stellwerk.models.gpu import DEVICE_IDS, DEVICES, MILLI
-from stellwerk.models.json_values import JsonObject
+from stellwerk_cli.cli import main
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.moving import budget, replica
 

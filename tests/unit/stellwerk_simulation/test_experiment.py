@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ConfigurationError, SchedulerError
 from stellwerk_simulation.experiment import Experiment, Progress, pods_that_never_fit
 from stellwerk_simulation.figures import curve
 from stellwerk_simulation.manifests import node_of, pod_of

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from stellwerk.cli import main
+from stellwerk_cli.cli import main
 from stellwerk_simulation.figures import CurvePoint
 from stellwerk_simulation.html_report import drawn, page
 from tests.support.filled_answers import HOSTILE

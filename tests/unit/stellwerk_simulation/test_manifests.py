@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from stellwerk.cli import main
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.yaml_file import read_objects
+from stellwerk_cli.cli import main
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.yaml_file import read_objects
 from stellwerk_simulation.manifests import ARRIVES, RUNS, nodes_of, pods_of
 from tests.support.builders import make_node, make_pod
 

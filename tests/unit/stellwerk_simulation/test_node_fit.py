@@ -11,13 +11,13 @@ import pytest
 import yaml
 from typing_extensions import override
 
-from stellwerk.cli import main
-from stellwerk.clock import VirtualClock
-from stellwerk.commands.port_arguments import add_output_arguments
-from stellwerk.errors import SchedulerError
+from stellwerk_cli.cli import main
+from stellwerk_cli.commands.plan_fit import add_arguments, run
+from stellwerk_cli.commands.port_arguments import add_output_arguments
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import SchedulerError
 from stellwerk_simulation.manifests import HOURLY_PRICE, nodes_of, pods_of
 from stellwerk_simulation.node_fit import fit
-from stellwerk_simulation.plan_command import add_arguments, run
 from stellwerk_simulation.ready_profiles import profile_of
 from tests.support.builders import make_node, make_pod
 
@@ -59,7 +59,18 @@ def test_a_plan_is_all_that_stands_on_standard_output(tmp_path: Path) -> None:
     """Some versions of the solver print a banner there when it is made."""
     pods = written(tmp_path / "pods.yaml", [make_pod("p", cpu="3")], "Pod")
     shapes = written(tmp_path / "shapes.yaml", [shape("small", "4", "1.1")], "Node")
-    command = ["-m", "stellwerk", "plan", "fit", "--for", pods, "--shapes", shapes, "-o", "json"]
+    command = [
+        "-m",
+        "stellwerk_cli",
+        "plan",
+        "fit",
+        "--for",
+        pods,
+        "--shapes",
+        shapes,
+        "-o",
+        "json",
+    ]
     done = subprocess.run([sys.executable, *command], capture_output=True, check=True)
     assert json.loads(done.stdout)["nodes"] == {"small": 1}
 

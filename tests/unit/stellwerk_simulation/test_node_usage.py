@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import add_installed, installed_points, known_plugins
+from stellwerk.profiles.spec.profile import load_profile
 from stellwerk_simulation.arrivals import Arrivals
 from stellwerk_simulation.cluster_objects import ClusterObjects
 from stellwerk_simulation.simulation import Simulation, SimulationOptions

@@ -2,9 +2,8 @@ from random import Random
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
 from stellwerk.journal.entries import Head
-from stellwerk.models.compatibility import (
+from stellwerk_kube.compatibility import (
     AS_RECORDED,
     NEWEST_PATCHES,
     RECORDED,
@@ -15,6 +14,7 @@ from stellwerk.models.compatibility import (
     patches_of,
     patches_text,
 )
+from stellwerk_kube.errors import ConfigurationError
 from stellwerk_simulation.offline_operator import offline_operator
 
 STARTED = "2026-01-01T00:00:00Z"

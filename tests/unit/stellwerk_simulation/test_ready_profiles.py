@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.cli import main
-from stellwerk.errors import ConfigurationError
+from stellwerk_cli.cli import main
+from stellwerk_kube.errors import ConfigurationError
 from stellwerk_simulation.arrivals import typical_pods
 from stellwerk_simulation.experiment import Experiment
 from stellwerk_simulation.figures import curve

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import load_profile
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.arrivals import as_listed, typical_pods
 from stellwerk_simulation.cluster import ActivePods, make_world
 from stellwerk_simulation.cluster_objects import ClusterObjects

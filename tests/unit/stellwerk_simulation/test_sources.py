@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cli import main
-from stellwerk.errors import ConfigurationError
 from stellwerk.journal.entries import Entry, Head, WatchEvent, encode
 from stellwerk.journal.zstandard import framing
-from stellwerk.models.json_values import JsonObject
+from stellwerk_cli.cli import main
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.sources import read_recording
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT

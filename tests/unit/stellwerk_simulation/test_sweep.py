@@ -13,9 +13,9 @@ import pytest
 import yaml
 from typing_extensions import override
 
-from stellwerk.cli import main
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk_cli.cli import main
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ConfigurationError, SchedulerError
 from stellwerk_simulation import sweep as module
 from stellwerk_simulation.experiment import Progress
 from stellwerk_simulation.sweep import Sweep, SweepTask, read_grid, run_task

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
+from stellwerk_kube.errors import ConfigurationError
 from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,64000,262144,2,P100\nn2,96000,1,0,\n"

@@ -5,11 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
-from stellwerk.cases.decide import Case
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.types import CycleState, PluginFailure, unresolvable, unschedulable
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.world.decide import (
     EXTENDER,
     Decision,
@@ -29,6 +26,9 @@ from stellwerk.world.pod_status import (
     UNSCHEDULABLE,
     NominatingInfo,
 )
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
+from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_node, make_pod
 from tests.support.invariants import described
 

@@ -9,9 +9,7 @@ import orjson
 import pytest
 from typing_extensions import override
 
-from stellwerk.errors import SchedulerError
 from stellwerk.framework.types import Status, unschedulable
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision
@@ -23,6 +21,8 @@ from stellwerk.world.extenders import (
     RecordedExtenders,
     ReplayedExtenders,
 )
+from stellwerk_kube.errors import SchedulerError
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.unit.scheduler.extenders.test_decide import Refusing, decided
 

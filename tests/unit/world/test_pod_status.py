@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.world.pod_status import (
     LEAVE_NOMINATION,
@@ -15,6 +14,7 @@ from stellwerk.world.pod_status import (
     nomination_patch,
     status_patch,
 )
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 
 NOW = datetime(2026, 11, 20, 15, 53, 7, tzinfo=UTC)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile_selector import PodsSelected, ProfileSelector
+from stellwerk.profiles.spec.profile_selector import PodsSelected, ProfileSelector
 from stellwerk.world.profile_selectors import UNDECIDED, ProfileSelectors, SelectorOverlaps
+from stellwerk_kube.json_values import JsonObject
 
 
 def selecting(name: str, **selector: Any) -> PodsSelected:

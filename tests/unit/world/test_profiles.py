@@ -3,9 +3,9 @@
 import pytest
 
 from stellwerk.backend.backoff_queue import Backoff
-from stellwerk.cases.decide import Case
 from stellwerk.framework.types import OK
 from stellwerk.world.profiles import Profiles, ServedProfile
+from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_node, make_pod, pod_info
 
 

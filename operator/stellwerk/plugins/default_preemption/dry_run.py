@@ -19,12 +19,12 @@ from stellwerk.framework.interface import Candidate, PlacedPods
 from stellwerk.framework.result_cache import VerdictCursor
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState, Status, error, unresolvable
-from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.disruption_budgets import POD_DISRUPTION_BUDGET, DisruptionBudgets
 from stellwerk.plugins.shared.victims import VictimRule, by_importance, importance
 from stellwerk.snapshot.columns import ChangeCursor, Mask, RowColumn
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.compatibility import ReleaseRule
 
 MAX_SPECS: Final = 4
 """Results for pods of so many specs are held at a time."""

@@ -32,8 +32,6 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
-from stellwerk.models.compatibility import ReleaseRule
-from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.default_preemption.dry_run import NO_VICTIMS, DryRun, DryRunResults
@@ -44,7 +42,9 @@ from stellwerk.plugins.shared.victims import (
     by_importance,
     is_leaving_as_victim,
 )
+from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs
 from stellwerk.snapshot.columns import Mask, RowColumn
+from stellwerk_kube.compatibility import ReleaseRule
 
 _NAME: Final = "DefaultPreemption"
 LEFT_TO_GROUP: Final = "DefaultPreemptionLeftToGroup"

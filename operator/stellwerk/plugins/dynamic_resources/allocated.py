@@ -13,12 +13,12 @@ from fractions import Fraction
 from typing import Final, TypeAlias
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.models.quantity import parse_quantity
-from stellwerk.models.resource_slice import DeviceKey, PoolKey
 from stellwerk.snapshot.columns import ChangeCursor, Changes
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.quantity import parse_quantity
+from stellwerk_kube.resource_slice import DeviceKey, PoolKey
 
 logger = logging.getLogger(__name__)
 

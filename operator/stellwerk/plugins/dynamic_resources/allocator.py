@@ -28,9 +28,6 @@ from typing import Final, Protocol, TypeAlias
 
 from typing_extensions import override
 
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk.models.device_capacity import Amounts, as_published, consumption, fits
-from stellwerk.models.resource_slice import UNSUPPORTED, Attribute, Device, Slice
 from stellwerk.plugins.dynamic_resources.allocated import Allocated
 from stellwerk.plugins.dynamic_resources.claims import (
     MOST_RESULTS,
@@ -43,6 +40,9 @@ from stellwerk.plugins.dynamic_resources.claims import (
 from stellwerk.plugins.dynamic_resources.dead_ends import DeadEnds, SavedState
 from stellwerk.plugins.dynamic_resources.resource_pools import NodePools, Pool
 from stellwerk.plugins.dynamic_resources.selectors import attribute_reader
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
+from stellwerk_kube.device_capacity import Amounts, as_published, consumption, fits
+from stellwerk_kube.resource_slice import UNSUPPORTED, Attribute, Device, Slice
 
 _STEPS_BETWEEN_LOOKS: Final = 32
 _GIVEN_BACK_OFTEN: Final = 4

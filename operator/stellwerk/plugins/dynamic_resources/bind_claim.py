@@ -12,18 +12,13 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-from stellwerk.clock import parse_moment
-from stellwerk.errors import ApiError, Conflict, NotFound
 from stellwerk.framework.interface import APICall, ClusterWriter
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, Status, error
 from stellwerk.models.api_kinds import newest_form, own_form
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.resource_slice import Device
 from stellwerk.plugins.dynamic_resources.allocated import InFlightAllocations
 from stellwerk.plugins.dynamic_resources.allocator import DeviceResult, Solution
 from stellwerk.plugins.dynamic_resources.claims import (
@@ -39,6 +34,11 @@ from stellwerk.plugins.dynamic_resources.claims import (
 )
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
 from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
+from stellwerk_kube.clock import parse_moment
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
+from stellwerk_kube.errors import ApiError, Conflict, NotFound
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_slice import Device
 
 TIMED_OUT: Final = "device binding timeout"
 _FAILED: Final = "device binding failed"

@@ -11,22 +11,22 @@ from typing import Final
 
 import orjson
 
-from stellwerk.cel.recently_made import RecentlyMade
 from stellwerk.framework.services import GroupClaims, ObjectStore
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk.models.device_capacity import Amounts, parse_amounts
-from stellwerk.models.json_values import JsonObject, text, text_or_empty, texts, whole_number
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM, ClaimReference
 from stellwerk.models.pod_group_key import WORKLOAD_API
-from stellwerk.models.resource_slice import Device
-from stellwerk.models.taints import Taint, Toleration, parse_tolerations
 from stellwerk.plugins.dynamic_resources.selectors import Selector, SelectorError, selector_of
 from stellwerk.plugins.shared.device_classes import (
     DeviceClass,
     DeviceClasses,
     selector_expressions,
 )
+from stellwerk_kube.cel.bounded_cache import RecentlyMade
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
+from stellwerk_kube.device_capacity import Amounts, parse_amounts
+from stellwerk_kube.json_values import JsonObject, text, text_or_empty, texts, whole_number
+from stellwerk_kube.resource_slice import Device
+from stellwerk_kube.taints import Taint, Toleration, parse_tolerations
 
 ALL: Final = "All"
 MOST_RESULTS: Final = 32

@@ -12,7 +12,6 @@ from itertools import accumulate, pairwise, product
 from math import prod
 from typing import Final, TypeAlias
 
-from stellwerk.models.resource_slice import Attribute, Device
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationError,
     AllocationRequest,
@@ -20,6 +19,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
     RequestData,
 )
 from stellwerk.plugins.dynamic_resources.selectors import attribute_reader
+from stellwerk_kube.resource_slice import Attribute, Device
 
 SavedState: TypeAlias = tuple[int, tuple[tuple[str, Attribute], ...]]
 """What a constraint remembers of devices: (their number, values with the request of each)."""

@@ -11,9 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from stellwerk.framework.changes import EditObject, EditPod, PodPart, Proposal
-from stellwerk.framework.services import ObjectStore
-from stellwerk.models.answers.pod import (
+from stellwerk.answers.pod import (
     ClaimState,
     DeviceError,
     DeviceRequestState,
@@ -21,14 +19,10 @@ from stellwerk.models.answers.pod import (
     DevicesOfPod,
     PoolLeftOut,
 )
-from stellwerk.models.compatibility import ReleaseRule
-from stellwerk.models.device_capacity import consumption, published_name
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo
+from stellwerk.framework.changes import EditObject, EditPod, PodPart, Proposal
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.resource_slice import Device, DeviceKey, PoolKey
-from stellwerk.models.taints import Taint
 from stellwerk.plugins.dynamic_resources.allocated import ClaimKey
 from stellwerk.plugins.dynamic_resources.allocator import AllocatingState, constraint_states
 from stellwerk.plugins.dynamic_resources.claims import (
@@ -48,6 +42,12 @@ from stellwerk.plugins.dynamic_resources.resource_pools import Pool
 from stellwerk.plugins.dynamic_resources.selectors import SelectorError
 from stellwerk.plugins.dynamic_resources.state_data import StateData
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.compatibility import ReleaseRule
+from stellwerk_kube.device_capacity import consumption, published_name
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_slice import Device, DeviceKey, PoolKey
+from stellwerk_kube.taints import Taint
 
 # --- reasons for one device -------------------------------------------------------------------
 

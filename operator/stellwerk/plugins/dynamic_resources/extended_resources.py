@@ -8,11 +8,11 @@ which resources are left to devices, so that nodes which leave the same share it
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import ContainerRequests, is_device_resource
 from stellwerk.plugins.shared.device_classes import DeviceClasses
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo
 
 CLAIM_NAME = "<extended-resources>"
 """The name of the claim before it exists."""

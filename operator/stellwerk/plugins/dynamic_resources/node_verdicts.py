@@ -16,7 +16,6 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from stellwerk.cel.recently_made import KEPT_BYTES
 from stellwerk.framework.services import ObjectStore
 from stellwerk.framework.types import (
     CycleState,
@@ -26,12 +25,7 @@ from stellwerk.framework.types import (
     error,
     unresolvable,
 )
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.resource_slice import DeviceKey, Slice
-from stellwerk.models.selectors import parse_node_selector
 from stellwerk.plugins.dynamic_resources.allocated import Allocated, InFlightAllocations
 from stellwerk.plugins.dynamic_resources.allocator import (
     AllocatingState,
@@ -74,6 +68,12 @@ from stellwerk.snapshot.columns import (
     VerdictColumn,
 )
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.cel.bounded_cache import KEPT_BYTES
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_slice import DeviceKey, Slice
+from stellwerk_kube.selectors import parse_node_selector
 
 # --- equal nodes --------------------------------------------------------------------------------
 

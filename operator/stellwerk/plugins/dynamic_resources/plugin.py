@@ -16,6 +16,7 @@ from uuid import UUID
 import numpy as np
 from typing_extensions import override
 
+from stellwerk.answers.pod import DevicesOfPod
 from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import (
@@ -61,11 +62,6 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
-from stellwerk.models.answers.pod import DevicesOfPod
-from stellwerk.models.compatibility import ReleaseRule
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.name_syntax import parse_duration
-from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import PodGroupKey
@@ -109,8 +105,12 @@ from stellwerk.plugins.dynamic_resources.node_verdicts import (
     NodeVerdicts,
 )
 from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
+from stellwerk.profiles.spec.plugin_args import DynamicResourcesArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.compatibility import ReleaseRule
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.names import parse_duration
 
 _NO_CLAIMS: Final = unschedulable(NAME, "no new claims to deallocate")
 _NOTHING_TO_SAY: Final = Status(Code.UNSCHEDULABLE, plugin=NAME)

@@ -17,10 +17,13 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo
-from stellwerk.models.resource_slice import (
+from stellwerk.plugins.shared.node_matching import matching_nodes
+from stellwerk.snapshot.columns import ChangeCursor, Changes, Mask, RowCursor
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_slice import (
     PARSED,
     Counters,
     Device,
@@ -32,10 +35,7 @@ from stellwerk.models.resource_slice import (
     parse_taint_rule,
     tainted_slice,
 )
-from stellwerk.models.selectors import NodeSelector
-from stellwerk.plugins.shared.node_matching import matching_nodes
-from stellwerk.snapshot.columns import ChangeCursor, Changes, Mask, RowCursor
-from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.selectors import NodeSelector
 
 logger = logging.getLogger(__name__)
 

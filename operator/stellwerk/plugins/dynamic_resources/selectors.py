@@ -14,17 +14,17 @@ from typing import Final, TypeAlias, TypeVar
 
 import orjson
 
-from stellwerk.cel.environment import (
+from stellwerk_kube.cel.bounded_cache import RecentlyMade
+from stellwerk_kube.cel.environment import (
     DEVICE,
     Program,
     device_program,
     device_tree,
 )
-from stellwerk.cel.errors import CompileError, EvaluationError
-from stellwerk.cel.library.quantities import parse_quantity
-from stellwerk.cel.library.versions import parse_version
-from stellwerk.cel.recently_made import RecentlyMade
-from stellwerk.cel.tree import (
+from stellwerk_kube.cel.errors import CompileError, EvaluationError
+from stellwerk_kube.cel.library.quantities import parse_quantity
+from stellwerk_kube.cel.library.versions import parse_version
+from stellwerk_kube.cel.tree import (
     Bind,
     Call,
     ListLiteral,
@@ -35,9 +35,9 @@ from stellwerk.cel.tree import (
     Node,
     Select,
 )
-from stellwerk.cel.values import DefaultMap, Value, type_name
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.resource_slice import UNSUPPORTED, Attribute, Device, Listing, Slice
+from stellwerk_kube.cel.values import DefaultMap, Value, type_name
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_slice import UNSUPPORTED, Attribute, Device, Listing, Slice
 
 FieldPath: TypeAlias = tuple[str, ...]
 """`("driver",)`, `("attributes", domain, name)`, …"""

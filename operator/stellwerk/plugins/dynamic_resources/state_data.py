@@ -7,7 +7,6 @@ meanwhile; the claims are taken up again where they are written.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.dynamic_resources.claims import (
     DeviceClaim,
@@ -18,6 +17,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
     uid_of,
 )
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME, ExtendedClaim
+from stellwerk_kube.json_values import JsonObject
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from stellwerk.answers.gpus import GpusOfNode, GpusOfPod
 from stellwerk.framework.changes import Change, request_less
 from stellwerk.framework.filter_results import FilterResults
-from stellwerk.models.answers.gpus import GpusOfNode, GpusOfPod
 from stellwerk.models.gpu import DEVICES, MILLI, WHOLE, gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.node_gpus import GpuDevices

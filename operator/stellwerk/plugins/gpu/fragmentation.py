@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from stellwerk.models.gpu import MODEL_LABEL, WHOLE, gpu_request
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import CPU
 from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn, RowCursor
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.resource_amounts import CPU
 
 FloatColumn: TypeAlias = npt.NDArray[np.float64]
 _CLASSES: Final = 6

@@ -13,11 +13,11 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.models.gpu import DEVICES, WHOLE, GpuRequest, gpu_request
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import IntColumn, grown
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.node import NodeInfo
 
 MOST_DEVICES: Final = 64
 """Devices of a node beyond these are not used."""

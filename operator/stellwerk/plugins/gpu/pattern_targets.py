@@ -17,16 +17,16 @@ import numpy.typing as npt
 from stellwerk.framework.services import Handle
 from stellwerk.framework.worker import PendingResult
 from stellwerk.models.gpu import MODEL_LABEL, WHOLE
-from stellwerk.models.plugin_args import GpuPatternPlanArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import MEMORY
 from stellwerk.plugins.gpu.fragmentation import idle_cpu
 from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.plugins.gpu.pattern_plan import PatternPlan, PlanProblem, plan_patterns
 from stellwerk.plugins.gpu.pattern_pricing import MILLI_STEP, NodeShape, PlannedKind, Slot
 from stellwerk.plugins.gpu.planned_pods import MIB, PlannedPods, seen_kinds
+from stellwerk.profiles.spec.plugin_args import GpuPatternPlanArgs
 from stellwerk.snapshot.columns import IntColumn, RowColumn, RowCursor, grown
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.resource_amounts import MEMORY
 
 
 class IdleCapacity(NamedTuple):

@@ -9,10 +9,10 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import LabelSet, PodInfo
-from stellwerk.models.selectors import LabelSelector, parse_label_selector
 from stellwerk.snapshot.columns import ChangeCursor
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.selectors import LabelSelector, parse_label_selector
 
 _CONTROLLER_KINDS: Final = {
     "v1 ReplicationController": "ReplicationController",

@@ -11,8 +11,6 @@ import numpy as np
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
-from stellwerk.models.selectors import NodeSelector
-from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, Toleration
 from stellwerk.plugins.shared.node_matching import (
     matching_labels,
     matching_nodes,
@@ -22,6 +20,8 @@ from stellwerk.plugins.shared.node_matching import (
 from stellwerk.snapshot.columns import ABSENT, Mask, RowCursor
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.snapshot.topology import EligibleRows
+from stellwerk_kube.selectors import NodeSelector
+from stellwerk_kube.taints import NO_EXECUTE, NO_SCHEDULE, Toleration
 
 _MAX_RESTRICTIONS: Final = 256
 _HARD: Final = (NO_SCHEDULE, NO_EXECUTE)

@@ -12,18 +12,18 @@ from weakref import WeakKeyDictionary
 
 from stellwerk.framework.changes import Change, SetLabels
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility
-from stellwerk.models.node import HOSTNAME_LABEL, ZONE_LABEL, NodeInfo
-from stellwerk.models.plugin_args import DefaultConstraint, PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.models.selectors import LabelSelector, Requirement
 from stellwerk.plugins.pairwise.default_selector import DefaultSelectors
 from stellwerk.plugins.pairwise.node_eligibility import Restriction, restriction
+from stellwerk.profiles.spec.plugin_args import DefaultConstraint, PodTopologySpreadArgs
 from stellwerk.snapshot.pair_terms import PodTerm, SpreadSelection
 from stellwerk.snapshot.pod_counts import PairCounts
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
+from stellwerk_kube.node import HOSTNAME_LABEL, ZONE_LABEL, NodeInfo
+from stellwerk_kube.selectors import LabelSelector, Requirement
 
 _NOTHING: Final = LabelSelector((Requirement("", "In"),))
 """Stands for a constraint without selector: no pod has a label among no values."""

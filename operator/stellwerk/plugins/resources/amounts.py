@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stellwerk.framework.interface import MAX_NODE_SCORE
-from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
 from stellwerk.snapshot.columns import IntColumn, OfferColumns
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.resource_amounts import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
 
 Amount: TypeAlias = IntColumn | int
 """(n,) int64 in the resource's unit, or the one number of a view of one row."""

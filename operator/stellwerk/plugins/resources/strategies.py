@@ -11,13 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from stellwerk.framework.interface import MAX_NODE_SCORE
-from stellwerk.models.plugin_args import (
-    MAX_SHAPE_SCORE,
-    ResourceSpec,
-    ScoringStrategy,
-    UtilizationShapePoint,
-)
-from stellwerk.models.pod_resources import is_scalar_resource
 from stellwerk.plugins.resources.amounts import (
     ALWAYS_COUNTED,
     is_counted,
@@ -25,8 +18,15 @@ from stellwerk.plugins.resources.amounts import (
     whole_percent,
     within_offer,
 )
+from stellwerk.profiles.spec.plugin_args import (
+    MAX_SHAPE_SCORE,
+    ResourceSpec,
+    ScoringStrategy,
+    UtilizationShapePoint,
+)
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.resource_amounts import is_scalar_resource
 
 Strategy: TypeAlias = Callable[[NodeView, Mapping[str, int]], IntColumn]
 """(nodes, requests of the incoming pod) → (n,) int64 scores, 0–100."""

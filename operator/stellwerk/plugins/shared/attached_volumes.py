@@ -13,10 +13,10 @@ import numpy as np
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.in_tree_volumes import inline_handle, provisioning_driver, volume_handle
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey, storage_class_name
 from stellwerk.snapshot.columns import ChangeCursor, IntColumn, grown
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_kube.json_values import JsonObject
 
 VolumeId: TypeAlias = tuple[str, str]
 """(driver, volume handle): volumes with the same are one attachment."""

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import JsonObject
 from stellwerk.snapshot.columns import ChangeCursor, Mask
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
 
 
 class CSINodeRows:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk.models.json_values import JsonObject, text, text_or_empty
 from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
 from stellwerk.snapshot.columns import ChangeCursor
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
+from stellwerk_kube.json_values import JsonObject, text, text_or_empty
 
 logger = logging.getLogger(__name__)
 

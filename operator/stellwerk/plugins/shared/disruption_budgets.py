@@ -12,11 +12,11 @@ from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk.models.json_values import JsonObject, number_or_none
 from stellwerk.models.pod import LabelSet, PodInfo
-from stellwerk.models.selectors import LabelSelector, parse_label_selector
 from stellwerk.snapshot.columns import ChangeCursor
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
+from stellwerk_kube.json_values import JsonObject, number_or_none
+from stellwerk_kube.selectors import LabelSelector, parse_label_selector
 
 POD_DISRUPTION_BUDGET: Final = "PodDisruptionBudget"
 BudgetKey: TypeAlias = tuple[str, str]

@@ -5,8 +5,8 @@ pod that stays unschedulable without reason is not.
 """
 
 from stellwerk.framework.events import ClusterChange, QueueingHint, queue_if
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
+from stellwerk_kube.node import NodeInfo
 
 
 def is_own_update(pod: PodInfo, change: ClusterChange) -> QueueingHint:

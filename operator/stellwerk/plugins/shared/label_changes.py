@@ -6,8 +6,8 @@ NodeAffinity and the plugins of volumes propose them; two importers, so that it 
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from stellwerk.models.node import NodeInfo
-from stellwerk.models.selectors import NodeSelector, Requirement
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.selectors import NodeSelector, Requirement
 
 LabelChanges: TypeAlias = dict[str, str | None]
 """Labels that a node gets, or loses (None)."""

@@ -1,7 +1,7 @@
 """Selectors and tolerations over a view: the scalar meaning of `models`, once per distinct value.
 
 NodeAffinity, TaintToleration and PodTopologySpread call it. Invariant: every position's answer is
-what `models.selectors` and `models.taints` say of that node alone.
+what `stellwerk_kube.selectors` and `stellwerk_kube.taints` say of that node alone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement
-from stellwerk.models.taints import Taint, Toleration, untolerated
 from stellwerk.snapshot.columns import ABSENT, IdColumn, IntColumn, LabelColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.selectors import NodeSelector, NodeSelectorTerm, Requirement
+from stellwerk_kube.taints import Taint, Toleration, untolerated
 
 Value = TypeVar("Value")
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import text_map
-from stellwerk.models.plugin_args import DefaultPreemptionArgs, PodsOfLowerPriority
 from stellwerk.models.pod import PodInfo
+from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs, PodsOfLowerPriority
+from stellwerk_kube.json_values import text_map
 
 if TYPE_CHECKING:
-    from stellwerk.models.selectors import LabelSelector
+    from stellwerk_kube.selectors import LabelSelector
 
 NOT_STARTED: Final = float("inf")
 _PRIORITY_OFFSET: Final = 1 << 31

@@ -8,10 +8,10 @@ from typing import Final
 
 from stellwerk.framework.events import ClusterChange, QueueingHint, queue_if
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, PodVolume, UsageKey
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
 
 BY_NAME: Final = frozenset({CLAIM})
 """Volumes that name a claim."""

@@ -10,10 +10,10 @@ from typing import Final
 
 from stellwerk.framework.changes import Change, EditPod, PodPart, SetLabels
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.selectors import NodeSelector, parse_node_selector
 from stellwerk.plugins.shared.label_changes import LabelChanges, label_changes
+from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.selectors import NodeSelector, parse_node_selector
 
 _FEW: Final = 4
 """So many volumes are tried without."""

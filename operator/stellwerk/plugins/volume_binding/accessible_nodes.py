@@ -11,11 +11,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.selectors import NodeSelector, parse_node_selector
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.snapshot.columns import ChangeCursor, RowColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.selectors import NodeSelector, parse_node_selector
 
 _FEW_ROWS: Final = 8
 """Up to so many changed rows are looked at one by one; more, and all are found anew."""

@@ -15,8 +15,6 @@ import numpy as np
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.in_tree_volumes import migrated_node_selector, migration_of
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.selectors import parse_node_selector
 from stellwerk.models.volumes import BIND_COMPLETED, storage_class_name
 from stellwerk.plugins.shared.csi_nodes import CSINodeRows
 from stellwerk.plugins.shared.node_matching import matching_nodes
@@ -39,6 +37,8 @@ from stellwerk.plugins.volume_binding.volume_pools import (
 )
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.selectors import parse_node_selector
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"

@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.errors import ApiError
 from stellwerk.framework.changes import Change
 from stellwerk.framework.events import (
     QUEUE,
@@ -50,9 +49,6 @@ from stellwerk.framework.types import (
     error,
     unresolvable,
 )
-from stellwerk.models.compatibility import ReleaseRule
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.plugin_args import MAX_SHAPE_SCORE, VolumeBindingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import EPHEMERAL
 from stellwerk.plugins.resources.strategies import score_by_utilization
@@ -82,8 +78,12 @@ from stellwerk.plugins.volume_binding.writes import (
     path_of,
     with_selected_node,
 )
+from stellwerk.profiles.spec.plugin_args import MAX_SHAPE_SCORE, VolumeBindingArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.compatibility import ReleaseRule
+from stellwerk_kube.errors import ApiError
+from stellwerk_kube.json_values import JsonObject
 
 _NAME: Final = "VolumeBinding"
 SHARES_VOLUMES: Final = "VolumeBindingSharesVolumes"

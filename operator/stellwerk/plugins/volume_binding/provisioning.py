@@ -10,14 +10,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.quantity import whole_units
-from stellwerk.models.selectors import (
-    NodeSelector,
-    NodeSelectorTerm,
-    Requirement,
-    parse_label_selector,
-)
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.plugins.volume_binding.accessible_nodes import (
     AccessibleNodes,
@@ -26,6 +18,14 @@ from stellwerk.plugins.volume_binding.accessible_nodes import (
 )
 from stellwerk.snapshot.columns import ChangeCursor, IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.quantity import whole_units
+from stellwerk_kube.selectors import (
+    NodeSelector,
+    NodeSelectorTerm,
+    Requirement,
+    parse_label_selector,
+)
 
 _KIND: Final = "CSIStorageCapacity"
 MOST_BYTES: Final = 2**63 // 100 - 1

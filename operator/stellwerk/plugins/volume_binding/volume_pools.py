@@ -16,9 +16,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.quantity import parse_quantity
-from stellwerk.models.selectors import NodeSelector, parse_label_selector
 from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.plugins.volume_binding.accessible_nodes import (
@@ -29,6 +26,9 @@ from stellwerk.plugins.volume_binding.accessible_nodes import (
 )
 from stellwerk.snapshot.columns import ChangeCursor, IdColumn, IntColumn, Mask, RowColumn
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.quantity import parse_quantity
+from stellwerk_kube.selectors import NodeSelector, parse_label_selector
 
 _KIND: Final = "PersistentVolume"
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import NodeInfo
 from stellwerk.plugins.shared.volume_claims import not_found
 from stellwerk.plugins.volume_binding.binder import (
     SELECTED_NODE,
@@ -19,6 +17,8 @@ from stellwerk.plugins.volume_binding.binder import (
     reachable_by,
 )
 from stellwerk.plugins.volume_binding.volume_pools import claim_uid
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import NodeInfo
 
 _BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 

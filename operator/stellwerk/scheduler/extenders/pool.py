@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from stellwerk.backend.cache import Cache
 from stellwerk.client.connection import Fence
 from stellwerk.client.extender import ExtenderReach, HttpExtender
-from stellwerk.clock import Clock
-from stellwerk.errors import DestinationError
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.metrics import Metrics
-from stellwerk.models.extender_spec import Extender
+from stellwerk.profiles.spec.extender_spec import Extender
 from stellwerk.scheduler.extenders.profile_extenders import CalledExtender, ProfileExtenders
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
 from stellwerk.world.extenders import AnswerSink, Extenders, RecordedExtenders
+from stellwerk_kube.clock import Clock
+from stellwerk_kube.errors import DestinationError
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,10 @@ from typing_extensions import override
 from stellwerk.backend.cache import Cache
 from stellwerk.client.extender import HttpExtender, OfferedNodes, OfferedVictims
 from stellwerk.client.extender_answers import AnsweredVictims
-from stellwerk.errors import ExtenderError, SchedulerError
 from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, PostFilterResult
 from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.framework.types import OK, Code, Status, error
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.untrusted_text import shown
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.extenders import (
@@ -33,6 +31,8 @@ from stellwerk.world.extenders import (
     is_interested,
     with_victims_only,
 )
+from stellwerk_kube.errors import ExtenderError, SchedulerError
+from stellwerk_kube.untrusted_text import shown
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from stellwerk.client.extender import go_json
-from stellwerk.errors import NotFound
 from stellwerk.framework.services import ClusterClient
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
+from stellwerk_kube.errors import NotFound
+from stellwerk_kube.json_values import JsonObject
 
 _NODES: Final = "/api/v1/nodes"
 _READS_AT_ONCE: Final = 16

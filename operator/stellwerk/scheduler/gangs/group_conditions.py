@@ -22,18 +22,18 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.errors import NotFound, NotLeader, SchedulerError
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import WAITING_FOR_PODS, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
-from stellwerk.models.untrusted_text import shown
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
+from stellwerk_kube.errors import NotFound, NotLeader, SchedulerError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.untrusted_text import shown
 
 logger = logging.getLogger(__name__)
 INADMISSIBLE: Final = "WaitingForTurn"

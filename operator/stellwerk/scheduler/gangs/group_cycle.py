@@ -14,14 +14,14 @@ from typing import Final
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
+from stellwerk.profiles.loader import ProfileLoader
+from stellwerk.profiles.shadows import BesideGroup
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.profiles.shadows import BesideGroup
 from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.extenders import Extenders, KeptExtenders

@@ -15,10 +15,8 @@ from contextvars import Context
 from typing import Final
 from urllib.parse import quote
 
-from stellwerk.errors import SchedulerError
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import Lack
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL
 from stellwerk.models.pod_group_key import (
@@ -33,6 +31,8 @@ from stellwerk.scheduler.gangs.submit_group_result import GroupRollback
 from stellwerk.world.gangs.group_gates import GroupGates
 from stellwerk.world.gangs.pod_groups import FinishedMember, GroupMembers
 from stellwerk.world.world import World
+from stellwerk_kube.errors import SchedulerError
+from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 LOOK_UP_DELAY_SECONDS: Final = 0.5

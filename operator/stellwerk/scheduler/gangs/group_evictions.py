@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from stellwerk.errors import SchedulerError
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
@@ -18,6 +17,7 @@ from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.scheduler.preemption import EvictionReason, Evictor
 from stellwerk.world.decide import VictimOutcome
 from stellwerk.world.world import World
+from stellwerk_kube.errors import SchedulerError
 
 logger = logging.getLogger(__name__)
 

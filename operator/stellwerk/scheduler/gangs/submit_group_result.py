@@ -17,8 +17,6 @@ from functools import partial
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.clock import parse_moment
-from stellwerk.errors import Conflict, NotFound, SchedulerError
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
@@ -51,6 +49,8 @@ from stellwerk.world.gangs.queue_order import requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.clock import parse_moment
+from stellwerk_kube.errors import Conflict, NotFound, SchedulerError
 
 logger = logging.getLogger(__name__)
 

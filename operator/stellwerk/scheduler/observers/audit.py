@@ -15,10 +15,10 @@ from typing_extensions import override
 from stellwerk.backend.queued_pod import IN_FLIGHT, Place, QueuedPod
 from stellwerk.client.paging import pages
 from stellwerk.framework.services import ClusterClient
-from stellwerk.models.json_values import JsonObject
+from stellwerk.profiles.moves import PodsWithoutProfile
 from stellwerk.scheduler.binding_cycle import BindingOutcomes, BindingTasks
-from stellwerk.scheduler.profiles.profile_moves import PodsWithoutProfile
 from stellwerk.world.world import World
+from stellwerk_kube.json_values import JsonObject
 
 SETTLE_SECONDS: Final = 2.0
 """How long the watch may take to show what a list shows already."""

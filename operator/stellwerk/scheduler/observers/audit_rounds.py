@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields
 from typing import Final, Protocol
 from urllib.parse import quote
 
-from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.observers.audit import NODES, Audit, Discrepancies, is_finished
+from stellwerk_kube.errors import NotFound, SchedulerError
+from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 

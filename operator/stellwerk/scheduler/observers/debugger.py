@@ -12,13 +12,13 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Final
 
-from stellwerk.errors import SchedulerError
+from stellwerk.answers.dump import CacheDifference, CacheDump
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.steps import OutOfTime, Steps
-from stellwerk.models.answers.dump import CacheDifference, CacheDump
-from stellwerk.models.node import NodeInfo
 from stellwerk.scheduler.observers.audit import Audit, Discrepancies
 from stellwerk.world.world import World
+from stellwerk_kube.errors import SchedulerError
+from stellwerk_kube.node import NodeInfo
 
 logger = logging.getLogger(__name__)
 

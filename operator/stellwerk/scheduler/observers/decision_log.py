@@ -13,10 +13,10 @@ from stellwerk.framework.runtime import Scores
 from stellwerk.framework.types import CODE_NAMES, PluginFailure
 from stellwerk.logs import TRACE
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.untrusted_text import shown
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import Decision, Failure
+from stellwerk_kube.untrusted_text import shown
 
 logger = logging.getLogger(__name__)
 

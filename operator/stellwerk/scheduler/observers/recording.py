@@ -14,8 +14,6 @@ from typing import Protocol
 
 from stellwerk import __version__
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.clock import Clock
-from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.framework.services import Recorder
 from stellwerk.journal.entries import (
@@ -37,8 +35,6 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.journal.hashing import words_of
 from stellwerk.journal.writer import JournalOptions, JournalWriter
-from stellwerk.models.compatibility import Compatibility, patches_text
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.registry import known_plugins
@@ -51,6 +47,10 @@ from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.profiles import Draw, ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.clock import Clock
+from stellwerk_kube.compatibility import Compatibility, patches_text
+from stellwerk_kube.errors import ConfigurationError, SchedulerError
+from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 

@@ -17,19 +17,19 @@ import numpy as np
 
 from stellwerk.framework.interface import APICall, Reuse
 from stellwerk.framework.types import Code, CycleState, PluginFailure
-from stellwerk.models.plugin_args import NodeResourcesFitArgs
-from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import PODS
 from stellwerk.plugins.default_preemption.plugin import LEFT_TO_GROUP
 from stellwerk.plugins.gang_scheduling import placement_feasible
 from stellwerk.plugins.volume_binding.plugin import SHARES_VOLUMES
+from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.decide import Decision, Failure, decide, release
 from stellwerk.world.gangs.placements import EVERYWHERE, Placement
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.resource_amounts import PODS
 
 PREEMPTED_BY_GROUP: Final = "not eligible due to workload aware preemption enabled"
 HAS_CONSTRAINTS: Final = "not eligible due to placement-based pod group scheduling limitation"

@@ -17,15 +17,14 @@ import numpy as np
 
 from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
 from stellwerk.framework.types import PlacementSums, joined_placements
-from stellwerk.models.compatibility import Compatibility, ReleaseRule
-from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.volume_claims import claim_volumes
 from stellwerk.plugins.volume_binding.binder import reach_labels
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.gangs.group_attempt import (
@@ -64,6 +63,7 @@ from stellwerk.world.gangs.queue_order import (
 )
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.compatibility import Compatibility, ReleaseRule
 
 WAITING_FOR_OTHERS: Final = (
     "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "

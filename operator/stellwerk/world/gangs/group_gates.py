@@ -8,13 +8,13 @@ on its way to activeQ.
 from collections.abc import Callable
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import parse_coscheduling_group, parse_pod_group
 from stellwerk.models.pod_group_key import GROUP_KINDS, PodGroupKey
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import activate_admissible, after_change
 from stellwerk.world.world import World
+from stellwerk_kube.json_values import JsonObject
 
 
 def _unnoticed(_: PodGroupKey) -> None:

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from stellwerk.framework.types import CycleState
-from stellwerk.models.compatibility import ReleaseRule
-from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import VictimRule, is_leaving_as_victim, started_at
+from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs
 from stellwerk.world.gangs.group_attempt import (
     FreeCapacity,
     GroupAttempt,
@@ -39,6 +38,7 @@ from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.member_orders import try_other_orders
 from stellwerk.world.gangs.pod_groups import priority_of
 from stellwerk.world.world import World
+from stellwerk_kube.compatibility import ReleaseRule
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.models.compatibility import ReleaseRule
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.models.pod_group_key import WORKLOAD_API
@@ -25,6 +24,7 @@ from stellwerk.world.gangs.queue_order import (
 )
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.compatibility import ReleaseRule
 
 
 @dataclass(slots=True)

@@ -13,15 +13,15 @@ from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
-from stellwerk.models.json_values import text_map
-from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.plugins.shared.victims import started_at
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.plugin_args import GangSchedulingArgs
 from stellwerk.world.gangs.pod_groups import GroupMembers, GroupQueue, KeptRoom
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.json_values import text_map
 
 _Position: TypeAlias = tuple[int, str, str]
 _ON_ITS_WAY = frozenset((Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF))

@@ -10,13 +10,13 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.types import unresolvable
-from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.default_preemption.dry_run import (
     MAX_SPECS,
     DryRunOutcomes,
     DryRunResults,
 )
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.preemption_cases import make_budget
 

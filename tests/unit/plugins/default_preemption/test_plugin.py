@@ -8,11 +8,11 @@ import pytest
 from stellwerk.framework.handle import ProfileHandle, Services
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.types import Code, CycleState
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption
 from stellwerk.plugins.shared.victims import best_candidates, deciding_criterion
+from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import (
     Arena,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cases.decide import decide
-from stellwerk.models.compatibility import AS_RECORDED, Compatibility, Release
-from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.dynamic_resources.allocator import FilterTimeout, FilterTimeoutError
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, Release
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import decide
 from tests.support.builders import make_node, make_pod
 
 

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ApiError, Forbidden, Unavailable
-from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.dynamic_resources.bind_claim import (
     MOST_CONSUMERS,
     ClaimLostError,
@@ -19,6 +16,9 @@ from stellwerk.plugins.dynamic_resources.bind_claim import (
 )
 from stellwerk.plugins.dynamic_resources.claims import reserved_for
 from stellwerk.scheduler.api_dispatcher import KeyedLocks
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ApiError, Forbidden, Unavailable
+from stellwerk_kube.json_values import JsonObject
 from tests.support.memory_client import MemoryClient
 from tests.support.skipped_time import run_skipping
 

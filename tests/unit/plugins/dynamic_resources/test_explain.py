@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cases.decide import decide
-from stellwerk.models.answers.answer import codec
-from stellwerk.models.answers.pod import DevicesOfPod
-from stellwerk.models.json_values import JsonObject
+from stellwerk.answers.answer import codec
+from stellwerk.answers.pod import DevicesOfPod
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import decide
 from tests.support.device_cases import DRIVER, case, claim, device, held, request, selecting
 
 LARGE = f'device.attributes["{DRIVER}"].model == "large"'

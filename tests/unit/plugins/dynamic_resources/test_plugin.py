@@ -2,8 +2,8 @@
 
 import pytest
 
-from stellwerk.cases.decide import decide
 from stellwerk.plugins.dynamic_resources.plugin import MOST_SELECTOR_BYTES
+from stellwerk_simulation.cases.decide import decide
 from tests.support.device_cases import case, claim, device, request
 
 LONG = "device.driver != 'x{}'" + " || 1 == 1" * 400

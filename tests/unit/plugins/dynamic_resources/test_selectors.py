@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cel.parser import parse
-from stellwerk.models.resource_slice import Device, parse_slice
 from stellwerk.plugins.dynamic_resources.selectors import Selector, SelectorError, paths_read
+from stellwerk_kube.cel.parser import parse
+from stellwerk_kube.resource_slice import Device, parse_slice
 
 DRIVER = "gpu.example.com"
 ATTRIBUTES = {

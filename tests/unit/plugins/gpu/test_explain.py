@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.cases.decide import Case, decide
+from stellwerk.answers.answer import codec
+from stellwerk.answers.gpus import GpusOfPod
 from stellwerk.explain.report import explain_on
-from stellwerk.models.answers.answer import codec
-from stellwerk.models.answers.gpus import GpusOfPod
 from stellwerk.models.gpu import DEVICES, MILLI
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.gpu.explain import held_gpus, smaller_gpu_request
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import Case, decide
 from tests.support.answers import written
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
 

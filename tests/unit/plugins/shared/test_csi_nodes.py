@@ -2,9 +2,9 @@
 
 from random import Random
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.node import parse_node
 from stellwerk.plugins.shared.csi_nodes import CSINodeRows
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_node
 from tests.support.storage import StorageWorld, make_csi_node
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.models.node import parse_node
-from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from stellwerk.plugins.volume_binding.accessible_nodes import AccessibleNodesBySelector
+from stellwerk_kube.node import parse_node
+from stellwerk_kube.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from tests.support.builders import make_cache, make_node
 
 ZONE = "topology.kubernetes.io/zone"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from stellwerk.errors import Conflict
 from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
 from stellwerk.framework.types import OK, SKIP, Code, CycleState, Status
-from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.plugins.volume_binding.plugin import VolumeBinding
 from stellwerk.plugins.volume_binding.writes import with_selected_node
+from stellwerk.profiles.spec.plugin_args import VolumeBindingArgs
+from stellwerk_kube.errors import Conflict
 from tests.support.builders import make_node, pod_info
 from tests.support.recordings import scenario
 from tests.support.storage import (

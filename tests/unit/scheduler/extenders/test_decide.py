@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.cases.decide import Case
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.types import CycleState, Status, unschedulable
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision
 from stellwerk.world.extenders import ExtenderFilterResult, Extenders
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_node, make_pod
 from tests.support.preemption_cases import CROSS_NODE
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from stellwerk.answers.pod import PodExplanation
 from stellwerk.backend.queued_pod import Place
 from stellwerk.client.extender import go_json
-from stellwerk.errors import SchedulerError
 from stellwerk.explain.steps import finished
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.types import OK
-from stellwerk.models.answers.pod import PodExplanation
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.victims import best_candidates
 from stellwerk.scheduler.extenders.profile_extenders import call_extenders
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
+from stellwerk_kube.errors import SchedulerError
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ApiError, Unavailable
 from stellwerk.framework.extension_points import PRE_ENQUEUE
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.types import Status
 from stellwerk.framework.watch_handlers import Lack
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.scheduler.gangs import group_cycle
@@ -31,6 +28,9 @@ from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.queue_order import reservation_limit_seconds
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ApiError, Unavailable
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.findings import hold
 from tests.support.group_decisions import GroupWorld

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.queued_pod import ActiveItem, Place
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import Unavailable
 from stellwerk.models.pod import parse_pod
 from stellwerk.scheduler.observers.audit import Discrepancies
 from stellwerk.scheduler.observers.debugger import Debugger
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import Unavailable
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import Unavailable
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.scheduler.observers.audit_rounds import AuditRounds, Redeliver
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import Unavailable
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping

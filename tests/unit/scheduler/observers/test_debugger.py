@@ -6,12 +6,12 @@ from unittest.mock import patch
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import Unavailable
 from stellwerk.explain.steps import OutOfTime, finished
 from stellwerk.scheduler.observers import debugger as module
 from stellwerk.scheduler.observers.audit import Discrepancies
 from stellwerk.scheduler.observers.debugger import Debugger
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import Unavailable
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping

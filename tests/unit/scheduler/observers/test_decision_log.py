@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk.clock import VirtualClock
 from stellwerk.logs import TRACE, JsonFormatter
+from stellwerk_kube.clock import VirtualClock
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.clock import VirtualClock
 from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.types import Code, Status
 from stellwerk.metrics import Metrics
-from stellwerk.models.node import parse_node
 from stellwerk.scheduler.observers.instruments import PluginFamilies, StaleWatches
 from stellwerk.series import Family, Histogram
 from stellwerk.serving.exposition import exposition
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.node import parse_node
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.scripted_plugins import installed

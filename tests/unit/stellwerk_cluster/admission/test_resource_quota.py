@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_kube.clock import VirtualClock
 from tests.support.embedded_rules import Rules, pod, pod_with
 
 

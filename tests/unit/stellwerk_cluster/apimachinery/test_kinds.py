@@ -1,8 +1,8 @@
 import pytest
 
-from stellwerk.models.schema.tables import parse_tables
-from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.kinds import ALL_VERBS, built_in_kinds, kinds_of
+from stellwerk_kube.schema.tables import parse_tables
+from stellwerk_kube.schema.types import types
 
 TEXT = """
 subresource status verbs=get,patch

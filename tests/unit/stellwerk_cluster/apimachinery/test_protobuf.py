@@ -4,9 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.models.schema.decoder import decode
-from stellwerk.models.schema.mismatches import DecodeError
-from stellwerk.models.schema.types import types
 from stellwerk_cluster.apimachinery.messages import (
     field_numbers,
     message_class,
@@ -17,6 +14,9 @@ from stellwerk_cluster.apimachinery.protobuf import (
     read_message,
     write_body,
 )
+from stellwerk_kube.schema.decoder import decode
+from stellwerk_kube.schema.mismatches import DecodeError
+from stellwerk_kube.schema.types import types
 
 POD: dict[str, Any] = {
     "kind": "Pod",

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.crd import crd_manifest
-from stellwerk.models.plugin_description import ExtensionPoint
-from stellwerk.models.profile import API_VERSION, GROUP, KIND, PLURAL
+from stellwerk.profiles.spec.crd import crd_manifest
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
+from stellwerk.profiles.spec.profile import API_VERSION, GROUP, KIND, PLURAL
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.rules import RuleTree
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.write_options import WriteOptions
+from stellwerk_kube.clock import VirtualClock
 from tests.support.bad_profiles import BAD_PROFILES, BadProfile
 
 Schema = dict[str, Any]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.listing import (
@@ -20,6 +19,7 @@ from stellwerk_cluster.apiserver.listing import (
 )
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.store import Store
+from stellwerk_kube.clock import VirtualClock
 from tests.support.odd_requests import odd_tokens
 
 

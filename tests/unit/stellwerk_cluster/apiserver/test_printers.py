@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.name_syntax import duration_text
 from stellwerk_cluster.apiserver.printers import (
     PLACED,
     WAITING,
@@ -12,6 +11,7 @@ from stellwerk_cluster.apiserver.printers import (
     group_status,
 )
 from stellwerk_cluster.apiserver.tables import columns_of
+from stellwerk_kube.names import duration_text
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.schema.decoder import zero
-from stellwerk.models.schema.tables import parse_tables
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 from stellwerk_cluster.apiserver.tables import columns_by_kind, columns_of, custom_columns
+from stellwerk_kube.schema.decoder import zero
+from stellwerk_kube.schema.tables import parse_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TEXT = """

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.controllers.workload import by_deletion
+from stellwerk_kube.json_values import JsonObject
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

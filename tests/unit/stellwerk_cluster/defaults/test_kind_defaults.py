@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.schema.decoder import decode
 from stellwerk_cluster.apimachinery.conversion import from_storage, to_storage
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 from stellwerk_cluster.registry.kind_strategy import strategy_of
+from stellwerk_kube.schema.decoder import decode
 
 
 def defaulted(type_name: str, body: dict[str, Any]) -> dict[str, Any]:

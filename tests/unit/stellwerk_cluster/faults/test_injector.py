@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from stellwerk.clock import Clock, SystemClock, VirtualClock
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
+from stellwerk_kube.clock import Clock, SystemClock, VirtualClock
 from tests.support.builders import make_node, make_pod
 from tests.support.fault_proxy import fault_proxy
 from tests.support.in_process import eventually

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.faults.plan import FaultPlan, RequestAttributes, parse_request
 from stellwerk_cluster.faults.table import FaultTable
+from stellwerk_kube.clock import VirtualClock
 
 BINDING = RequestAttributes("create", "pods/binding", "default", "web", user_agent="stellwerk/1")
 LIST = RequestAttributes("list", "nodes", user_agent="kubectl")

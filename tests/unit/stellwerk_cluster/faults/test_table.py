@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.faults.table import (
     Delay,
     FaultTable,
@@ -11,6 +10,7 @@ from stellwerk_cluster.faults.table import (
     Outage,
     read_fault_table,
 )
+from stellwerk_kube.errors import ConfigurationError
 from tests.support.fault_runs import EXAMPLES
 from tests.support.repository import ROOT
 

@@ -1,10 +1,10 @@
 import json
 from typing import Any
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.faults.plan import FaultPlan, RequestAttributes
 from stellwerk_cluster.faults.table import FaultTable
 from stellwerk_cluster.faults.watch_lines import NEVER, Close, LineSchedule
+from stellwerk_kube.clock import VirtualClock
 
 BOOKMARK = b'{"type":"BOOKMARK","object":{}}\n'
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
-from stellwerk_cluster.command import kubelet_options, open_cluster
+from stellwerk_cli.embedded_cluster import kubelet_options, open_cluster
 from stellwerk_cluster.hollow.device_descriptions import (
     READY,
     parse_description,
     read_description,
 )
+from stellwerk_kube.errors import ConfigurationError
 
 
 def published(**fields: Any) -> Any:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.hollow.eviction_manager import (
     EvictionCandidate,
     oom_score_adjust,
@@ -13,6 +12,7 @@ from stellwerk_cluster.hollow.eviction_manager import (
 )
 from stellwerk_cluster.hollow.eviction_thresholds import parse_configuration
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from stellwerk_kube.json_values import JsonObject
 from tests.support.node_driver import ClusterDriver, hollow_pod
 
 CAPACITY = {"cpu": "4", "memory": "10Gi", "pods": "110", "ephemeral-storage": "100Gi"}

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.hollow.eviction_thresholds import (
     KubeletConfiguration,
     ThresholdValue,
     binary_quantity,
     parse_configuration,
 )
+from stellwerk_kube.errors import ConfigurationError
 
 GI = 1 << 30
 MI = 1 << 20

@@ -5,11 +5,11 @@ import asyncio
 import aiohttp
 import orjson
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.registry.lease_cache import LEASE_NAMESPACE, LEASES
 from stellwerk_cluster.registry.watchers import Watcher
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.node_driver import ClusterDriver
 from tests.support.skipped_time import run_skipping_over_sockets
 

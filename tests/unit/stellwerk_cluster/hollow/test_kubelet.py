@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import pick
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.hollow.lifecycle import parse_stages
+from stellwerk_kube.json_values import JsonObject
 from tests.support.node_driver import ClusterDriver, hollow_pod
 
 

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.hollow.lifecycle import (
     Lifecycle,
     Lifecycles,
@@ -12,6 +11,7 @@ from stellwerk_cluster.hollow.lifecycle import (
     seconds_to_change,
     usage_at,
 )
+from stellwerk_kube.errors import ConfigurationError
 from tests.support.node_driver import ClusterDriver, hollow_pod
 
 WRONG = ["8=100%", "08:00=100", "24:00=1%", "08:60=1%", "08:00=-1%", "a", "08:00=1%,08:00=2%"]

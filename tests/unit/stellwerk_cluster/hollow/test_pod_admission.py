@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.hollow.pod_admission import AdmittedPods, refusal_of
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 
 NODE = make_node(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.certificates import CertificateAuthority
 from stellwerk_cluster.identity.secret_files import SecretFiles
 from stellwerk_cluster.identity.service_tokens import TokenError, TokenSpec
 from stellwerk_cluster.registry.data_directory import DataDirectory
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import ConfigurationError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ISSUER = ("https://kubernetes.default.svc",)

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.identity.token_file import StaticToken, read_token_file
+from stellwerk_kube.errors import ConfigurationError
 
 
 def read(directory: Path, text: str) -> tuple[StaticToken, ...]:

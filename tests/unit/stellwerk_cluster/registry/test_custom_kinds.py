@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.write_options import WriteOptions
+from stellwerk_kube.clock import VirtualClock
 
 if TYPE_CHECKING:
     from stellwerk_cluster.registry.api import Api

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from stellwerk.errors import ConfigurationError
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.registry.data_directory import DataDirectory
 from stellwerk_cluster.registry.store import Store
+from stellwerk_kube.errors import ConfigurationError
 
 
 def make(name: str, **spec: Any) -> dict[str, Any]:

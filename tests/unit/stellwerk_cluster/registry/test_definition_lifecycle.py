@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.conversion import from_storage
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
@@ -16,6 +14,8 @@ from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.scale import patch_scale, read_scale
 from stellwerk_cluster.registry.store import Store
 from stellwerk_cluster.registry.write_options import WriteOptions
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 
 
 def version(

@@ -3,8 +3,6 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.registry.api import Api
@@ -15,6 +13,8 @@ from stellwerk_cluster.registry.deletion import (
     parse_delete_options,
 )
 from stellwerk_cluster.registry.store import Store
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 
 
 @pytest.fixture

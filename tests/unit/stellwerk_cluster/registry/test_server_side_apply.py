@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.patching import (
     JSON_PATCH,
@@ -17,6 +16,7 @@ from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.scale import apply_scale, patch_scale
 from stellwerk_cluster.registry.server_side_apply import apply
 from stellwerk_cluster.registry.write_options import WriteOptions
+from stellwerk_kube.clock import VirtualClock
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 KEY = ("default", "web")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.validation.device_slices import validate_slice, validate_slice_update
+from stellwerk_kube.json_values import JsonObject
 
 POLICY = {"default": "1", "validRange": {"min": "1", "max": "4", "step": "1"}}
 

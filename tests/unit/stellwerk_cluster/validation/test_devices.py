@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.validation.devices import (
     validate_device_class,
     validate_resource_claim,
     validate_resource_claim_update,
 )
+from stellwerk_kube.json_values import JsonObject
 
 
 def request(name: str = "r", **fields: Any) -> JsonObject:

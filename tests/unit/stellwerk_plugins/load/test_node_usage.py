@@ -70,7 +70,7 @@ def test_a_node_that_comes_later_has_its_measurement_at_once() -> None:
     table = Table()
     table.answers(answer({"d": 7}))
     assert "d" not in table.cpu()
-    from stellwerk.models.node import parse_node  # noqa: PLC0415
+    from stellwerk_kube.node import parse_node  # noqa: PLC0415
 
     table.cache.set_node(parse_node(make_node("d")))
     table.cache.update_snapshot()

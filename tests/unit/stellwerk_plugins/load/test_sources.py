@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_plugins.load.sources import (
     MetricProvider,
     MetricsServer,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.errors import ApiError, NotFound
+from stellwerk_kube.errors import ApiError, NotFound
 from stellwerk_plugins.numa.args import NodeResourceTopologyMatchArgs
 from stellwerk_plugins.numa.columns import Zones
 from stellwerk_plugins.numa.faults import TopologyFaults

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from stellwerk.answers.pod import PluginFacts
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.events import QUEUE, Action, ClusterChange, Resource
 from stellwerk.framework.types import CycleState
-from stellwerk.models.answers.pod import PluginFacts
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_plugins.quotas.plugin import CapacityScheduling
 from tests.support.builders import make_cache, make_node, make_pod, pod_info

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.errors import ApiError
 from stellwerk.framework.handle import NothingMeasured
-from stellwerk.models.json_values import JsonObject
+from stellwerk_kube.errors import ApiError
+from stellwerk_kube.json_values import JsonObject
 from stellwerk_plugins.quotas.quota import NamespaceUse, Quotas
 from stellwerk_plugins.quotas.status import QuotaStatus
 from tests.support.in_process import Notes

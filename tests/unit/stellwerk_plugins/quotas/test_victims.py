@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.cases.plugin_cases import decide_plugin_case
 from stellwerk_plugins.quotas import victims
+from stellwerk_simulation.cases.plugin_cases import decide_plugin_case
 
 
 def case(nodes: int) -> dict[str, Any]:

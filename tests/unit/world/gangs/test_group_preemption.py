@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.world.gangs import group_preemption
@@ -19,6 +18,7 @@ from stellwerk.world.gangs.group_preemption import (
     TOO_MANY,
 )
 from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld
 from tests.support.pod_groups import constrained_to, make_group, make_member

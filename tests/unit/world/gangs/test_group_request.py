@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk.world.gangs.group_decision import (
     OTHER_FAILED,
     WAITING_FOR_OTHERS,
@@ -14,6 +12,8 @@ from stellwerk.world.gangs.group_decision import (
     reserve_nodes,
 )
 from stellwerk.world.gangs.group_request import TakenGroup, Untried, take_members, why_untried
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld, driven
 from tests.support.in_process import make_profile

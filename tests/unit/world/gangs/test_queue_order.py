@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from stellwerk.clock import VirtualClock
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import finished
-from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.exposition import exposition
+from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, running
 from tests.support.pod_groups import constrained_to, make_group, make_member

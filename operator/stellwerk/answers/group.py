@@ -1,0 +1,95 @@
+"""One group's explanation, as it is answered: its members, what it waits for, what would help.
+
+`explain.pod_groups` makes it, `stellwerk explain podgroup` prints it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stellwerk.answers.answer import PortAnswer
+
+ROOM_NOT_KEPT: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember(PortAnswer):
+    """A pod of the group."""
+
+    pod: str
+    node: str
+    """Empty: it has none yet."""
+    queue: str | None = None
+    message: str | None = None
+    """Of its condition PodScheduled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCondition(PortAnswer):
+    """A condition of the PodGroup."""
+
+    type: str | None
+    status: str | None
+    reason: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupForecast(PortAnswer):
+    """The outcome of a decision on the group now."""
+
+    placed: bool
+    placements: int
+    """So many sets of nodes were looked at."""
+    attempts: int
+    placement: str
+    nodes: Mapping[str, str]
+    """Node by pod."""
+    message: str | None = None
+    missing: str | None = None
+    """How many members get no node, and why the first of them does not; absent: all get one."""
+    reasons: Mapping[str, str] | None = None
+    """Why a pod gets no node, by pod; of one that no plugin rejects, what the others lack."""
+    victims: Sequence[str] | None = None
+    room_is_kept_on: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreNodes(PortAnswer):
+    """Further nodes that would make the group fit."""
+
+    nodes: int
+    like: str
+    """A node of the same shape."""
+    allocatable: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupExplanation(PortAnswer):
+    """A group of pods: its members, the reason for which it waits, and nodes that would do."""
+
+    pod_group: str
+    api: str
+    state: str
+    min_count: int
+    exist: int
+    placed: int
+    running: int
+    succeeded: int
+    members: Sequence[GroupMember]
+    waits_for: str | None = None
+    remarks: Sequence[str] | None = None
+    """What may be a mistake."""
+    room_is_kept_seconds: int | None = ROOM_NOT_KEPT
+    """How long room is kept for it; null: while it is the first of its queue; absent: it is not."""
+    given_back_after_seconds: int | None = None
+    """Pods are deleted so long after too few could be bound."""
+    queue: str | None = None
+    topology: Sequence[str] | None = None
+    problems: Sequence[str] | None = None
+    conditions: Sequence[GroupCondition] | None = None
+    compatibility: str | None = None
+    """The Kubernetes release that decisions on it follow."""
+    would_happen: GroupForecast | None = None
+    would_fit: Sequence[MoreNodes] | None = None
+    error: str | None = None

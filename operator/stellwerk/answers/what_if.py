@@ -1,0 +1,345 @@
+"""Suppositions, and the outcome of decisions on them, as they are asked and answered.
+
+`explain.what_if` answers; the command, the page and the demo print it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.pod import PluginLeftOut, RecomputedExplanation
+from stellwerk.models.act_syntax import (
+    Deletion,
+    Relabelling,
+    Scaling,
+    Tainting,
+    read_acts,
+    read_deletion,
+    read_relabelling,
+    read_scaling,
+    read_tainting,
+)
+from stellwerk_kube.api_fields import check_object
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.names import suggestion
+
+MOST_NODES: Final = 1000
+MOST_ENTRIES: Final = 64
+"""Labels, resources, taints, images and features of one supposed node, of each so many."""
+MOST_RESOURCES: Final = 128
+"""Different ones of all supposed nodes together: each is a column of all nodes."""
+_MOST_IMAGE_NAMES: Final = 256
+"""Of one node: a kubelet reports 50 images with 5 names each."""
+_LONGEST_NAME: Final = 253
+_LONGEST_KEY: Final = 317
+_LONGEST_VALUE: Final = 63
+Part = TypeVar("Part", dict[str, Any], list[Any])
+MOST_PODS: Final = 1000
+"""Pods that one answer decides on."""
+MAX_ACTS: Final = 1000
+"""Acts of one kind in one question: each costs a look at a node, a pod or a controller."""
+_MAX_ACT_CHARACTERS: Final = 32_768
+"""Characters of one act: 64 labels with the longest keys and values fit."""
+_MAX_WORDS_OF_ACTS: Final = 8192
+"""Names, labels and taints in all acts of one kind: to read so many takes 8 ms, one step."""
+_ACTS: Final = ("relabel", "taint", "delete", "scale")
+_FIELDS: Final = frozenset({"pod", "pods", "addNodes", "count", "drain", "profile", *_ACTS})
+_PROFILE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
+
+
+@dataclass(frozen=True, slots=True)
+class Supposition(PortAnswer):
+    """A question: the supposed pods, nodes, profile or drains.
+
+    Decided are the pods that acts end and controllers make anew, and those that are supposed;
+    without either, all that wait.
+    """
+
+    pod: JsonObject | None = None
+    """Decide for this one, and explain it."""
+    pods: Sequence[JsonObject] = ()
+    """Decide for these, one after the other."""
+    add_nodes: Sequence[JsonObject] = ()
+    """Nodes that there were, too."""
+    count: int = 1
+    """So many of each node."""
+    drain: str | Sequence[str] = ""
+    """A node that is drained, or several, at once."""
+    profile: JsonObject | None = None
+    """A SchedulerProfile that decides instead of the served one."""
+    relabel: Sequence[str] = ()
+    """Nodes whose labels change, each as `NODE KEY=VALUE KEY-`."""
+    taint: Sequence[str] = ()
+    """Nodes whose taints change, each as `NODE KEY=VALUE:EFFECT KEY:EFFECT-`."""
+    delete: Sequence[str] = ()
+    """Nodes and pods that are deleted, each as `node/NAME` or `pod/NAMESPACE/NAME`."""
+    scale: Sequence[str] = ()
+    """Controllers that are scaled, each as `KIND/NAMESPACE/NAME=REPLICAS`."""
+
+    @classmethod
+    def of(cls, body: object, *, is_server_newer: bool = False) -> "Supposition":
+        """Read a request; `is_server_newer`: the API server may know fields unknown to Stellwerk.
+
+        Raises:
+            ConfigurationError: it is malformed, or asks for too much.
+        """
+        if not isinstance(body, dict) or not _FIELDS.issuperset(body):
+            unknown = sorted(map(str, {*body} - _FIELDS)) if isinstance(body, dict) else []
+            named = f'unknown field "{unknown[0]}"; ' if unknown else ""
+            raise ConfigurationError(
+                f"{named}expected an object with some of {', '.join(sorted(_FIELDS))}"
+            )
+        pod, profile = body.get("pod"), body.get("profile")
+        if not all(isinstance(each, dict | None) for each in (pod, profile)):
+            raise ConfigurationError("pod and profile are objects")
+        nodes, count = _checked_nodes(body)
+        pods = _checked_pods(body)
+        if pod is not None:
+            check_object("pod", "Pod", pod, is_server_newer=is_server_newer)
+        for index, each in enumerate(pods):
+            check_object(f"pods[{index}]", "Pod", each, is_server_newer=is_server_newer)
+        for index, each in enumerate(nodes):
+            check_object(f"addNodes[{index}]", "Node", each, is_server_newer=is_server_newer)
+        unknown = sorted(map(str, {*(profile or {})} - _PROFILE_FIELDS))
+        if unknown:
+            # Its spec is checked where it is read: the plugins know their arguments.
+            near = suggestion(unknown[0], _PROFILE_FIELDS)
+            raise ConfigurationError(f'profile: unknown field "{unknown[0]}"{near}')
+        acts = {name: _checked_texts(body, name) for name in _ACTS}
+        found = cls(pod, pods, nodes, count, _checked_drain(body), profile, **acts)
+        # Read once at the door, so that what is misspelt is refused before anything is decided.
+        _ = found.relabellings, found.taintings, found.deletions, found.scalings
+        return found
+
+    @property
+    def relabellings(self) -> tuple[Relabelling, ...]:
+        """The changes of labels.
+
+        Raises:
+            ConfigurationError: one is misspelt.
+        """
+        return read_acts("relabel", self.relabel, read_relabelling, lambda act: act.node)
+
+    @property
+    def taintings(self) -> tuple[Tainting, ...]:
+        """The changes of taints.
+
+        Raises:
+            ConfigurationError: one is misspelt.
+        """
+        return read_acts("taint", self.taint, read_tainting, lambda act: act.node)
+
+    @property
+    def deletions(self) -> tuple[Deletion, ...]:
+        """The deleted nodes and pods.
+
+        Raises:
+            ConfigurationError: one is misspelt.
+        """
+        return read_acts("delete", self.delete, read_deletion, lambda act: act)
+
+    @property
+    def scalings(self) -> tuple[Scaling, ...]:
+        """The scaled controllers.
+
+        Raises:
+            ConfigurationError: one is misspelt.
+        """
+        return read_acts("scale", self.scale, read_scaling, lambda act: act.workload)
+
+    @property
+    def acts(self) -> list[str]:
+        """The acts in words; a drain has words of its own."""
+        return [
+            *(f"relabel {act}" for act in self.relabellings),
+            *(f"taint {act}" for act in self.taintings),
+            *(f"delete {act}" for act in self.deletions),
+            *(f"scale {act}" for act in self.scalings),
+        ]
+
+    @property
+    def drained_nodes(self) -> tuple[str, ...]:
+        """The names of the nodes that are drained, each once, in the order in which they came."""
+        names = (self.drain,) if isinstance(self.drain, str) else self.drain
+        return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _checked_pods(body: JsonObject) -> Sequence[JsonObject]:
+    pods = body.get("pods") or ()
+    if not isinstance(pods, list | tuple) or not all(isinstance(each, dict) for each in pods):
+        raise ConfigurationError("pods is a list of pods")
+    if len(pods) > MOST_PODS:
+        raise ConfigurationError(f"no more than {MOST_PODS} pods can be supposed")
+    return tuple(pods)
+
+
+def _checked_texts(body: JsonObject, name: str) -> tuple[str, ...]:
+    texts = body.get(name) or ()
+    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+        raise ConfigurationError(f"{name} is a list of texts")
+    if len(texts) > MAX_ACTS:
+        raise ConfigurationError(f"{name}: no more than {MAX_ACTS} acts can be supposed")
+    if any(len(each) > _MAX_ACT_CHARACTERS for each in texts):
+        raise ConfigurationError(f"{name}: an act has at most {_MAX_ACT_CHARACTERS} characters")
+    if sum(len(each.split()) for each in texts) > _MAX_WORDS_OF_ACTS:
+        raise ConfigurationError(f"{name}: no more than {_MAX_WORDS_OF_ACTS} labels or taints")
+    return tuple(texts)
+
+
+def _checked_drain(body: JsonObject) -> str | Sequence[str]:
+    drain = body.get("drain") or ""
+    names = (drain,) if isinstance(drain, str) else drain
+    if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+        raise ConfigurationError("drain is the name of a node, or a list of names")
+    if len(names) > MOST_NODES:
+        raise ConfigurationError(f"no more than {MOST_NODES} nodes can be drained")
+    return drain
+
+
+def _checked_nodes(body: JsonObject) -> tuple[Sequence[JsonObject], int]:
+    nodes, count = body.get("addNodes") or (), body.get("count", 1)
+    is_number = isinstance(count, int) and not isinstance(count, bool)
+    if not isinstance(nodes, list | tuple) or not is_number or not 0 < count <= MOST_NODES:
+        raise ConfigurationError(
+            f"addNodes is a list of nodes, count a number from 1 to {MOST_NODES}"
+        )
+    if len(nodes) * count > MOST_NODES:
+        raise ConfigurationError(f"no more than {MOST_NODES} nodes can be added")
+    if not all(isinstance(each, dict) for each in nodes):
+        raise ConfigurationError("addNodes is a list of nodes")
+    resources = set[str]()
+    for index, node in enumerate(nodes):
+        resources.update(_checked_node(f"addNodes[{index}]", node))
+    if len(resources) > MOST_RESOURCES:
+        raise ConfigurationError(f"addNodes: more than {MOST_RESOURCES} different resources")
+    return nodes, count
+
+
+def _checked_node(where: str, node: JsonObject) -> set[str]:
+    """Check the size of a node's parts, and return its resources.
+
+    Raises:
+        ConfigurationError: it has more of something than any node, or no such form.
+    """
+    metadata = _part(where, node, "metadata", {})
+    spec, status = _part(where, node, "spec", {}), _part(where, node, "status", {})
+    for field in ("name", "generateName"):
+        if len(str(metadata.get(field) or "")) > _LONGEST_NAME:
+            raise ConfigurationError(f"{where}: a name has at most {_LONGEST_NAME} characters")
+    labels, images = _part(where, metadata, "labels", {}), _part(where, status, "images", [])
+    resources = set(_part(where, status, "capacity", {}))
+    resources.update(_part(where, status, "allocatable", {}))
+    parts = {
+        "labels": labels,
+        "annotations": _part(where, metadata, "annotations", {}),
+        "resources": resources,
+        "taints": _part(where, spec, "taints", []),
+        "images": images,
+        "declaredFeatures": _part(where, status, "declaredFeatures", []),
+    }
+    names = sum(len(_part(where, each, "names", [])) for each in images if isinstance(each, dict))
+    if names > _MOST_IMAGE_NAMES:
+        raise ConfigurationError(f"{where}: images have at most {_MOST_IMAGE_NAMES} names in all")
+    for name, part in parts.items():
+        if len(part) > MOST_ENTRIES:
+            raise ConfigurationError(f"{where}: a node has at most {MOST_ENTRIES} {name}")
+    too_long = any(len(key) > _LONGEST_KEY for key in (*labels, *resources))
+    if too_long or any(len(str(value)) > _LONGEST_VALUE for value in labels.values()):
+        text = f"at most {_LONGEST_KEY} characters, values of labels {_LONGEST_VALUE}"
+        raise ConfigurationError(f"{where}: keys of labels and resources have {text}")
+    return resources
+
+
+def _part(where: str, obj: JsonObject, field: str, empty: Part) -> Part:
+    found = obj.get(field)
+    if found is None:
+        return empty
+    if not isinstance(found, type(empty)):
+        raise ConfigurationError(f"{where}: {field} is not as a node has it")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPod(PortAnswer):
+    """A pod that gets a node."""
+
+    pod: str
+    node: str
+    tied: int | None = None
+    """So many nodes are equal to that one; which it gets is drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WouldPreempt(PortAnswer):
+    """The victims that a pod without a node would preempt."""
+
+    node: str
+    victims: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnplacedPod(PortAnswer):
+    """A pod that gets no node."""
+
+    pod: str
+    message: str
+    would_preempt: WouldPreempt | None = None
+    held_back: bool = False
+    """A plugin keeps it from the queue, whatever nodes there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodThatStays(PortAnswer):
+    """A pod that a drain does not evict, since a disruption budget forbids it."""
+
+    pod: str
+    node: str
+    budget: str
+    """NAMESPACE/NAME, or several."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedPod(PortAnswer):
+    """A pod that an act other than a drain ends."""
+
+    pod: str
+    node: str | None = None
+    """The node that it leaves; absent: it had none."""
+    reason: str
+    after_seconds: int | None = None
+    """It stands the taint for so long; absent: it ends at once."""
+    made_anew: bool
+    """Its controller makes it anew, and where that one goes is decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf(PortAnswer):
+    """Pods with their nodes, and pods without one with the reason."""
+
+    drained: str | Sequence[str] | None = None
+    """The node that was drained, or a list of several."""
+    acts: Sequence[str] | None = None
+    """The other acts that were supposed, as they are written for the command."""
+    ended: Sequence[EndedPod] | None = None
+    """Pods that these acts end."""
+    compatibility: Sequence[str] = ()
+    """The Kubernetes releases that the decisions followed."""
+    left_out: int | None = None
+    """So many pods were not looked at."""
+    stopped: str | None = None
+    """The reason why the answer ends before it is complete; absent: it is complete."""
+    explanation: RecomputedExplanation | None = None
+    """Of the pod that was supposed."""
+    placed: Sequence[PlacedPod]
+    unplaced: Sequence[UnplacedPod]
+    lost: Sequence[str] | None = None
+    """Pods that the acts end and nothing makes anew: they have no controller."""
+    staying: Sequence[PodThatStays] | None = None
+    """Pods that the drains do not evict: `kubectl drain` would wait for their budgets."""
+    not_asked: Sequence[PluginLeftOut] | None = None
+    """What has a say in where these pods go, and is not asked here: extenders, Permit."""
+    daemon_sets: Sequence[str] | None = None
+    """NAMESPACE/NAME of the DaemonSets whose pods come to nodes that are supposed."""

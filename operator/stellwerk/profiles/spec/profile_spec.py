@@ -1,0 +1,297 @@
+"""The spec of a SchedulerProfile, as a user writes it.
+
+`crd` makes the schema of the CustomResourceDefinition from these models, `load_profile` checks
+objects with them; the docstring of a field is its description in `kubectl explain`.
+Invariant: whatever the schema refuses is refused here too, with the same bounds.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from stellwerk.profiles.spec.config_model import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigModel,
+    Items,
+    WeightField,
+    invalid,
+)
+from stellwerk.profiles.spec.extender_spec import Extender
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
+from stellwerk.profiles.spec.profile_selector import (
+    LabelSelectorSpec,
+    ProfileSelector,
+    SchedulerName,
+)
+from stellwerk_kube.compatibility import AUTO, RELEASES, release_named
+from stellwerk_kube.errors import ConfigurationError
+
+_LIST_ITEMS: Final = 64
+
+PROMOTION_ANNOTATION: Final = "scheduling.stellwerk.dev/promotion"
+"""On a shadow whose promotion is not finished: what is left to be written."""
+
+PluginName = Annotated[
+    str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
+
+_MINOR_RELEASES: Final = "|".join(RELEASES).replace(".", r"\.")
+_RELEASE: Final = rf"^({AUTO}|({_MINOR_RELEASES})(\.(0|[1-9][0-9]?))?)$"
+
+
+def _known_release(value: str) -> str:
+    """Refuse a patch release that is later than those known here: its repairs are not known."""
+    if value != AUTO:
+        try:
+            release_named(value)
+        except ConfigurationError as error:
+            raise invalid("", str(error)) from error
+    return value
+
+
+class EnabledPlugin(ConfigModel):
+    """A plugin to enable."""
+
+    name: PluginName
+    """Name of the plugin."""
+
+    weight: WeightField | None = None
+    """Weight of the plugin's score, at least 1. Only plugins that score use it. 0 means unset."""
+
+
+class DisabledPlugin(ConfigModel):
+    """A plugin to disable."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    """Name of a default plugin, or * for all of them."""
+
+    weight: WeightField | None = None
+    """Accepted as kube-scheduler does, and without effect."""
+
+
+class PluginSet(ConfigModel):
+    """Plugins to enable and to disable at one extension point."""
+
+    enabled: Annotated[Items[EnabledPlugin], Field(max_length=_LIST_ITEMS)] = ()
+    """Plugins to call beside the default ones, in this order. A default plugin named here takes
+    the weight given here."""
+
+    disabled: Annotated[Items[DisabledPlugin], Field(max_length=_LIST_ITEMS)] = ()
+    """Default plugins to leave out. The name * leaves out all of them. A plugin that is both
+    enabled and disabled is enabled."""
+
+
+NO_PLUGINS: Final = PluginSet.model_validate({})
+
+
+class Plugins(ConfigModel):
+    """Plugins per extension point, on top of the default ones."""
+
+    multi_point: PluginSet = NO_PLUGINS
+    """Plugins for every extension point that they implement. A list for one point goes before
+    this one, and this one before the defaults."""
+
+    pre_enqueue: PluginSet = NO_PLUGINS
+    """Plugins that decide whether a pod may enter the active queue."""
+
+    queue_sort: PluginSet = NO_PLUGINS
+    """The plugin that orders the queue: exactly one, the same in all profiles."""
+
+    pre_filter: PluginSet = NO_PLUGINS
+    """Plugins that look at a pod before any node is filtered."""
+
+    filter: PluginSet = NO_PLUGINS
+    """Plugins that rule out nodes that cannot run the pod."""
+
+    post_filter: PluginSet = NO_PLUGINS
+    """Plugins called when no node is left, such as preemption."""
+
+    pre_score: PluginSet = NO_PLUGINS
+    """Plugins called once before nodes are scored."""
+
+    score: PluginSet = NO_PLUGINS
+    """Plugins that rank the nodes that passed the filters."""
+
+    reserve: PluginSet = NO_PLUGINS
+    """Plugins that set resources aside once a node is chosen."""
+
+    permit: PluginSet = NO_PLUGINS
+    """Plugins that may refuse or delay a binding."""
+
+    pre_bind: PluginSet = NO_PLUGINS
+    """Plugins that prepare a binding."""
+
+    bind: PluginSet = NO_PLUGINS
+    """Plugins that bind the pod; the first that does not skip it ends the list. At least one."""
+
+    post_bind: PluginSet = NO_PLUGINS
+    """Plugins told of a pod that was bound."""
+
+    placement_generate: PluginSet = NO_PLUGINS
+    """Plugins that propose sets of nodes for a group of pods: TopologyPlacementGenerator does."""
+
+    placement_score: PluginSet = NO_PLUGINS
+    """Plugins that rank sets of nodes for a group of pods: NodeResourcesFit, PodGroupPodsCount."""
+
+    def at(self, point: ExtensionPoint) -> PluginSet:
+        """Return the lists of one extension point."""
+        plugin_set: PluginSet = getattr(self, _ATTRIBUTES[point.value])
+        return plugin_set
+
+    def sets(self) -> Iterator[tuple[str, PluginSet]]:
+        """Yield the name and the lists of multiPoint and of each extension point."""
+        for field, attribute in _ATTRIBUTES.items():
+            yield field, getattr(self, attribute)
+
+
+_ATTRIBUTES: Final[Mapping[str, str]] = {
+    field.alias or attribute: attribute for attribute, field in Plugins.model_fields.items()
+}
+"""From a list's name in the object to the attribute of Plugins."""
+
+
+class PluginConfig(ConfigModel):
+    """Arguments of one plugin."""
+
+    name: PluginName
+    """Name of the plugin."""
+
+    args: Annotated[dict[str, Any], Field(default_factory=dict)]
+    """Arguments, as in kubescheduler.config.k8s.io/v1. The plugin validates them when the profile
+    is loaded; the condition Accepted tells what is wrong."""
+
+
+class SchedulerProfileSpec(ConfigModel):
+    """How pods with one schedulerName are scheduled."""
+
+    scheduler_name: SchedulerName = ""
+    """Pods with this spec.schedulerName are scheduled by this profile. Unique among profiles, and
+    immutable."""
+
+    selector: ProfileSelector | None = None
+    """Pods that are scheduled by this profile, too, without naming it. Where selectors of two
+    profiles match a pod, the older profile schedules it. A selector goes before the schedulerName
+    of other profiles."""
+
+    namespaces: LabelSelectorSpec | None = None
+    """Only pods in namespaces with these labels are scheduled by this profile, whether they name it
+    or its selector matches them. Unset, pods of all namespaces may name it."""
+
+    shadow_of: Annotated[str, Field(min_length=1, max_length=253)] = ""
+    """In place of schedulerName, the name of another SchedulerProfile. This one then decides beside
+    it, to be compared, and schedules no pod."""
+
+    sample_one_in: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    """With shadowOf: one decision in so many is decided by this profile, too. By default one in
+    ten."""
+
+    skip_if_waited_seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    """With shadowOf: decisions for pods that waited longer for their turn are not compared. By
+    default one second."""
+
+    percentage_of_nodes_to_score: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    """Percentage of the nodes that have to be found feasible before the search ends. Unset scores
+    every node; 0 lets the percentage fall with the size of the cluster, as kube-scheduler does;
+    more than 100 acts as 100. At least 100 nodes are searched."""
+
+    plugins: Plugins = Plugins.model_validate({})
+    """Plugins to enable and disable, on top of the default ones."""
+
+    plugin_config: Annotated[Items[PluginConfig], Field(max_length=_LIST_ITEMS)] = ()
+    """Arguments of plugins. A plugin that is not listed has its default arguments."""
+
+    weights: Annotated[
+        dict[str, Annotated[int, Field(ge=1, le=INT32_MAX)]],
+        Field(max_length=_LIST_ITEMS, default_factory=dict),
+    ]
+    """Short form for score weights, such as NodeResourcesFit: 5. Goes before the weights in
+    plugins. To turn a plugin off, disable it."""
+
+    pod_initial_backoff_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
+    """How long a pod waits after its first failed attempt. It doubles with each further one."""
+
+    pod_max_backoff_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 10
+    """The longest a pod waits after a failed attempt, at least podInitialBackoffSeconds."""
+
+    extenders: Annotated[Items[Extender], Field(max_length=16)] = ()
+    """HTTP services that take part in decisions."""
+
+    check_all_filters: bool = False
+    """Whether every filter runs on every node, so that all reasons are reported. By default a
+    node's first failing filter ends its check."""
+
+    tie_break_seed: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
+    """Seed of the random choice among nodes of equal score, for decisions that can be repeated."""
+
+    tie_break: Annotated[
+        Literal["Random", "NodeRank"], Field(json_schema_extra={"maxLength": 16})
+    ] = "Random"
+    """How to choose among nodes of equal score: at random, or the one that kube-scheduler would
+    visit first: the oldest, a node of each zone in turn."""
+
+    compatibility: Annotated[
+        str, Field(pattern=_RELEASE, max_length=8), AfterValidator(_known_release)
+    ] = AUTO
+    """The release of kube-scheduler to decide as. auto is that of the API server, without faults
+    that a later release has repaired; a release that is named here has those that it had: 1.36.2
+    those of just that patch release, 1.36 those of its newest patch release that is known."""
+
+    gang_scheduling: bool = False
+    """Whether pods of one group (spec.schedulingGroup of a PodGroup, or the label of the
+    coscheduling plugin) are placed together. Short for enabling the plugin GangScheduling."""
+
+    @model_validator(mode="after")
+    def _schedules_or_shadows(self) -> "SchedulerProfileSpec":
+        if not self.scheduler_name and not self.shadow_of:
+            raise invalid("schedulerName", "required")
+        if self.scheduler_name and self.shadow_of:
+            raise invalid("shadowOf", "stands in place of schedulerName")
+        for field in ("sampleOneIn", "skipIfWaitedSeconds"):
+            given = self.sample_one_in if field == "sampleOneIn" else self.skip_if_waited_seconds
+            if given is not None and not self.shadow_of:
+                raise invalid(field, "belongs to shadowOf")
+        if self.shadow_of and self.namespaces is not None:
+            raise invalid("namespaces", "a shadow decides for the pods of the profile it shadows")
+        if self.shadow_of and self.selector is not None:
+            raise invalid("selector", "a shadow decides for the pods of the profile it shadows")
+        if self.shadow_of and self.extenders:
+            raise invalid("extenders", "a shadow asks no extenders")
+        return self
+
+    @model_validator(mode="after")
+    def _backoff_grows(self) -> "SchedulerProfileSpec":
+        if self.pod_max_backoff_seconds < self.pod_initial_backoff_seconds:
+            raise invalid("podMaxBackoffSeconds", "must be at least podInitialBackoffSeconds")
+        return self
+
+    @model_validator(mode="after")
+    def _lists_have_no_duplicates(self) -> "SchedulerProfileSpec":
+        for field, plugin_set in self.plugins.sets():
+            path = f"plugins.{field}"
+            _refuse_duplicates(f"{path}.disabled", (each.name for each in plugin_set.disabled))
+        _refuse_duplicates("pluginConfig", (config.name for config in self.plugin_config))
+        return self
+
+    @model_validator(mode="after")
+    def _extenders_agree(self) -> "SchedulerProfileSpec":
+        managed: set[str] = set()
+        binders = [index for index, extender in enumerate(self.extenders) if extender.bind_verb]
+        if len(binders) > 1:
+            raise invalid(f"extenders[{binders[1]}].bindVerb", "only one extender can bind")
+        for index, extender in enumerate(self.extenders):
+            for place, resource in enumerate(extender.managed_resources):
+                if resource.name in managed:
+                    field = f"extenders[{index}].managedResources[{place}].name"
+                    raise invalid(field, f'"{resource.name}" is managed twice')
+                managed.add(resource.name)
+        return self
+
+
+def _refuse_duplicates(field: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            raise invalid(f"{field}[{index}].name", f'duplicate "{name}"')
+        seen.add(name)

@@ -1,0 +1,106 @@
+"""The status of a SchedulerProfile: what the operator answers to its user.
+
+`scheduler.profile_status` writes it; `profiles/spec/crd.py` makes its schema. Invariant:
+`lastGoodSpec` was accepted once, so that a restart can serve it while a newer spec is refused.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from stellwerk.profiles.spec.config_model import ConfigModel, Items
+
+
+class Condition(ConfigModel):
+    """A statement about the profile."""
+
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    """Accepted: the profile is valid and free of conflicts. Active: pods are scheduled by it, or it
+    decides beside another. Overlapping: pods that its selector matches are matched by another."""
+
+    status: Literal["True", "False", "Unknown"]
+    """Whether the statement holds."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Why, as one word for programs."""
+
+    message: Annotated[str, Field(max_length=32768)] = ""
+    """Why, in words, with the field that is wrong."""
+
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When the status last changed."""
+
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation of the object that the statement is about."""
+
+
+class PendingPods(ConfigModel):
+    """Pods of the profile that wait for a node, by queue."""
+
+    total: Annotated[int, Field(ge=0)] = 0
+    """All of them."""
+
+    active: Annotated[int, Field(ge=0)] = 0
+    """Pods that are next."""
+
+    backoff: Annotated[int, Field(ge=0)] = 0
+    """Pods that wait after a failed attempt."""
+
+    unschedulable: Annotated[int, Field(ge=0)] = 0
+    """Pods that fit nowhere until the cluster changes."""
+
+    gated: Annotated[int, Field(ge=0)] = 0
+    """Pods that may not be scheduled yet."""
+
+
+class ShadowStatus(ConfigModel):
+    """What a profile with shadowOf has seen since the operator took up this version."""
+
+    decisions: Annotated[int, Field(ge=0)] = 0
+    """Decisions of the active profile."""
+
+    compared: Annotated[int, Field(ge=0)] = 0
+    """Those of them that this profile decided, too."""
+
+    differing: Annotated[int, Field(ge=0)] = 0
+    """Those of them that it would have made otherwise."""
+
+    skipped: Annotated[int, Field(ge=0)] = 0
+    """Left out because pods waited."""
+
+    failed: Annotated[int, Field(ge=0)] = 0
+    """This profile could not decide."""
+
+    mean_gain: Annotated[str, Field(max_length=32)] = "0.00"
+    """How much higher the total of its own node is than that of the active profile's node, by its
+    own scores, on the average of what was compared."""
+
+
+class SchedulerProfileStatus(ConfigModel):
+    """What the operator says about the profile."""
+
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation that the operator has looked at."""
+
+    conditions: Items[Condition] = ()
+    """Accepted and Active, and Overlapping of a profile with a selector."""
+
+    pending_pods: PendingPods | None = None
+    """Pods that wait for a node."""
+
+    scheduled_pods: Annotated[int, Field(ge=0)] = 0
+    """Pods bound by this profile since the operator started."""
+
+    last_decision_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = (
+        None
+    )
+    """When a pod was last decided."""
+
+    shadow: ShadowStatus | None = None
+    """Of a profile with shadowOf."""
+
+    last_good_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation of lastGoodSpec."""
+
+    last_good_spec: dict[str, Any] | None = None
+    """The last spec that was accepted. It stays active while a newer one is not."""

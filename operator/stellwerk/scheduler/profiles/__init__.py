@@ -1,1 +1,0 @@
-"""From SchedulerProfile objects to served profiles: loading, status, limits on their plugins."""

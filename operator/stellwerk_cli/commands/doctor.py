@@ -1,0 +1,80 @@
+"""`stellwerk doctor`: what is broken in a cluster where Stellwerk does not work, and what to do.
+
+The command line calls it. Invariant: it writes nothing to the cluster. It sends reads, and reviews
+of access rights, which store nothing; what the caller may not read is named, and the rest goes on.
+"""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from stellwerk_cli.commands.arguments import add_force_argument
+from stellwerk_cli.commands.port_arguments import (
+    add_exit_code_argument,
+    add_output_arguments,
+    add_port_arguments,
+    operator_namespace,
+    port_address,
+)
+
+HELP: Final = "say what is broken in a cluster where Stellwerk does not work, and what to do"
+EXAMPLES: Final = (
+    "doctor",
+    "doctor --namespace scheduling -o json",
+    "doctor --bundle stellwerk-support.tar.gz",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments for the installation, the form of the answer and the bundle."""
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default=operator_namespace(),
+        help="of the operator's pods (default: $STELLWERK_NAMESPACE, else stellwerk)",
+    )
+    parser.add_argument(
+        "--bundle",
+        metavar="FILE",
+        type=Path,
+        help="write a support bundle, too: a tar.gz with findings, versions, profiles, queue, "
+        "dump, metrics and log, of which only listed fields are taken over (docs/doctor.md)",
+    )
+    add_force_argument(parser)
+    add_output_arguments(parser)
+    add_exit_code_argument(parser, "anything is failed")
+    add_port_arguments(parser)
+    parser.set_defaults(log_level="error")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look at everything, print it, and write the bundle if one is wanted.
+
+    Raises:
+        ConfigurationError: the kubeconfig cannot be used, or the bundle may not be written.
+        UnreachableError: the API server does not answer.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from stellwerk.answers.answer import codec  # noqa: PLC0415
+    from stellwerk.answers.diagnosis import DoctorReport  # noqa: PLC0415
+    from stellwerk_cli.commands.diagnosis.bundle import check_writable, write_bundle  # noqa: PLC0415
+    from stellwerk_cli.commands.diagnosis.examination import examine  # noqa: PLC0415
+    from stellwerk_cli.commands.tables import DIAGNOSIS, show_written  # noqa: PLC0415
+
+    if options.bundle is not None:
+        # Before a minute of questions, and again when it is written.
+        check_writable(options.bundle, force=options.force)
+    address = port_address(options)
+    if not options.lease:
+        address = replace(address, lease_namespace=options.namespace)
+    observed = asyncio.run(
+        examine(address, options.namespace, for_bundle=options.bundle is not None)
+    )
+    show_written(codec(DoctorReport).as_json(observed.diagnosis), options.output, DIAGNOSIS)
+    if options.bundle is not None:
+        write_bundle(options.bundle, observed, force=options.force)
+        sys.stderr.write(f"wrote {options.bundle}: read it before you hand it on\n")
+    return 1 if options.exit_code and observed.diagnosis.state == "failed" else 0

@@ -1,0 +1,56 @@
+"""`stellwerk dump`: what the scheduler knows, compared with the API.
+
+The command line calls it. Invariant: it only reads.
+"""
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+
+from stellwerk_cli.commands.port_arguments import (
+    PortAddress,
+    add_exit_code_argument,
+    add_output_arguments,
+    add_port_arguments,
+    port_address,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HELP: Final = "compare what the scheduler knows with the API, and print both cache and queues"
+EXAMPLES: Final = (
+    "dump",
+    "dump -o json",
+    "dump --exit-code",
+)
+PATH: Final = "/debug/dump"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments for the operator, and for the form of the answer."""
+    add_output_arguments(parser)
+    add_exit_code_argument(parser, "something differs from the API, or cannot be compared")
+    add_port_arguments(parser)
+    parser.set_defaults(log_level="warning")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask, and print the dump.
+
+    Raises:
+        ConfigurationError: the arguments do not go together.
+        UnreachableError: the operator does not answer.
+    """
+    import asyncio  # noqa: PLC0415
+
+    answer = asyncio.run(_dump(port_address(options), options.output))
+    is_no = bool(answer["differences"]) or not answer["compared"]
+    return 1 if is_no and options.exit_code else 0
+
+
+async def _dump(address: PortAddress, form: str) -> "Mapping[str, Any]":
+    from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
+    from stellwerk_cli.commands.tables import DUMP, show  # noqa: PLC0415
+
+    async with open_port(address) as port:
+        return await show(lambda: port.written(PATH), form, DUMP)

@@ -1,0 +1,258 @@
+"""`stellwerk queue`, `decisions`, `nodes` and `devices`: the operator's lists, as kubectl's.
+
+The command line calls them. Invariant: they only read, and a table shows at most so many rows as
+fit its reader, with the number of those that it leaves out; JSON and YAML hold all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from stellwerk_cli.commands.port_arguments import (
+    PortAddress,
+    add_namespace_argument,
+    add_output_arguments,
+    add_port_arguments,
+    namespace_of,
+    port_address,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from stellwerk.client.operator_port import OperatorPort
+    from stellwerk_kube.selectors import LabelSelector
+
+    Wanted: TypeAlias = Callable[[Mapping[str, Any]], bool] | None
+
+_MOST_NAMESPACES: Final = 5
+_PAGE: Final = 5000
+"""Entries that the operator gives at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """An option by which the operator chooses entries."""
+
+    option: str
+    asks: str
+    """The word of the operator's port."""
+    help: str
+    metavar: str
+    choices: tuple[str, ...] = ()
+
+
+_MATCH: Final = Filter("--match", "q", "those whose name has this part", "TEXT")
+
+
+@dataclass(frozen=True, slots=True)
+class ListCommand:
+    """A command that prints one of the operator's lists."""
+
+    path: str
+    HELP: str
+    EXAMPLES: tuple[str, ...]
+    namespaced: bool = True
+    labelled: bool = True
+    """Whether entries have the labels of their objects."""
+    filters: tuple[Filter, ...] = (_MATCH,)
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments for the choice of entries, and for the form of the answer."""
+        if self.namespaced:
+            add_namespace_argument(parser)
+            parser.add_argument(
+                "-A", "--all-namespaces", action="store_true", help="pods of all namespaces"
+            )
+        if self.labelled:
+            parser.add_argument(
+                "-l",
+                "--selector",
+                metavar="SELECTOR",
+                type=_selector,
+                help="those with these labels, as kubectl writes them: app=web,tier!=test",
+            )
+        for each in self.filters:
+            parser.add_argument(
+                each.option,
+                dest=each.asks,
+                metavar=each.metavar,
+                choices=each.choices or None,
+                help=each.help,
+            )
+        parser.add_argument(
+            "-w", "--watch", action="store_true", help="print again whenever it has changed"
+        )
+        add_output_arguments(parser)
+        add_port_arguments(parser)
+        parser.set_defaults(log_level="warning")
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Ask, and print the list.
+
+        Raises:
+            ConfigurationError: the arguments do not go together.
+            UnreachableError: the operator does not answer.
+        """
+        import asyncio  # noqa: PLC0415
+
+        address = port_address(options)
+        everywhere = not self.namespaced or options.all_namespaces
+        namespace = None if everywhere else namespace_of(options)
+        selector = options.selector if self.labelled else None
+        elsewhere = set[str]()
+
+        def is_wanted(entry: Mapping[str, Any]) -> bool:
+            if selector is not None and not selector.matches(entry.get("labels") or {}):
+                return False
+            if namespace is None or entry["pod"].startswith(f"{namespace}/"):
+                return True
+            elsewhere.add(entry["pod"].partition("/")[0])
+            return False
+
+        wanted = None if namespace is selector is None else is_wanted
+        answer = asyncio.run(self._show(address, wanted, options))
+        is_empty = not answer["items"] and not answer.get("unserved")
+        if elsewhere and is_empty and options.output in {"table", "wide"}:
+            _say_elsewhere(str(namespace), sorted(elsewhere))
+        return 0
+
+    async def _show(
+        self, address: PortAddress, wanted: Wanted, options: argparse.Namespace
+    ) -> Mapping[str, Any]:
+        from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
+        from stellwerk_cli.commands.tables import LISTS, MOST_ROWS, show  # noqa: PLC0415
+
+        # A table of everything needs no more than its rows; what is left out is known here alone.
+        is_whole = options.output == "table" and wanted is None
+        most = MOST_ROWS if is_whole else None
+        asked = {each.asks: getattr(options, each.asks) for each in self.filters}
+        asked = {word: value for word, value in asked.items() if value}
+        async with open_port(address) as port:
+            return await show(
+                lambda: _entries(port, self.path, wanted, most, asked),
+                options.output,
+                LISTS[self.path],
+                watch=options.watch,
+            )
+
+
+async def _entries(
+    port: OperatorPort,
+    path: str,
+    wanted: Wanted,
+    most: int | None,
+    asked: Mapping[str, str],
+) -> Mapping[str, Any]:
+    """All pages as one answer, or the first entries; those that are wanted, or all.
+
+    `asked`: what the operator itself chooses by.
+    """
+
+    def part(**place: int) -> str:
+        return f"{path}?{urlencode({**place, **asked})}"
+
+    first = await port.written(part(limit=most or _PAGE))
+    items = list(first["items"])
+    while most is None and len(items) < first["total"]:
+        more = (await port.written(part(limit=_PAGE, offset=len(items))))["items"]
+        if not more:
+            break
+        items += more
+    if wanted is None:
+        return {**first, "items": items}
+    inside = list(filter(wanted, items))
+    answer = {**first, "total": len(inside), "items": inside}
+    if "unserved" in first:
+        unserved = list(filter(wanted, first["unserved"]))
+        answer |= {"unserved": unserved, "unservedTotal": len(unserved)}
+    return answer
+
+
+def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
+    """Say beside an empty list which namespaces it would have entries of."""
+    from stellwerk_kube.names import suggestion  # noqa: PLC0415
+    from stellwerk_kube.untrusted_text import printable  # noqa: PLC0415
+
+    more = "" if len(others) <= _MOST_NAMESPACES else ", …"
+    named = f"{', '.join(others[:_MOST_NAMESPACES])}{more}"
+    near = suggestion(namespace, others)
+    line = f"nothing in namespace {namespace}{near}; there is in {named} (-A lists all)"
+    sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")
+
+
+def _selector(text: str) -> LabelSelector:
+    """A label selector, as kubectl takes it."""
+    from stellwerk_kube.label_selectors import (  # noqa: PLC0415
+        LabelSelectorError,
+        parse_selector_text,
+    )
+
+    try:
+        return parse_selector_text(text)
+    except LabelSelectorError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+QUEUE: Final = ListCommand(
+    "/queue",
+    "list the pods that wait, in the order in which they are tried",
+    ("queue", "queue --all-namespaces --watch", "queue -l app=web", "queue -A --queue gated"),
+    filters=(
+        _MATCH,
+        Filter(
+            "--queue",
+            "queue",
+            "those of one queue: active, backoff, unschedulable or gated; unserved: those that no "
+            "scheduler serves",
+            "QUEUE",
+            ("active", "backoff", "unschedulable", "gated", "unserved"),
+        ),
+        Filter("--plugin", "plugin", "those that this plugin turned away", "PLUGIN"),
+    ),
+)
+DECISIONS: Final = ListCommand(
+    "/decisions",
+    "list the pods that got a node, the last one first",
+    ("decisions", "decisions -n team -o json", "decisions -A --node node-1"),
+    labelled=False,
+    filters=(_MATCH, Filter("--node", "node", "those that got this node", "NODE")),
+)
+NODES: Final = ListCommand(
+    "/nodes",
+    "list the nodes with what the scheduler counts on them",
+    ("nodes", "nodes -l disk=ssd -o yaml", "nodes --sort-by memory"),
+    namespaced=False,
+    filters=(
+        _MATCH,
+        Filter(
+            "--sort-by",
+            "sort",
+            "name, or a resource, the most used first (default: the order of arrival)",
+            "name|RESOURCE",
+        ),
+    ),
+)
+DEVICES: Final = ListCommand(
+    "/explain/devices",
+    "list the devices that drivers offer, and the claims that hold them",
+    ("devices", "devices --node node-1 --state free", "devices --match gpu -o json"),
+    namespaced=False,
+    labelled=False,
+    filters=(
+        _MATCH,
+        Filter("--node", "node", "those for this node", "NODE"),
+        Filter(
+            "--state",
+            "state",
+            "those that a claim holds, or that none does: held or free",
+            "STATE",
+            ("held", "free"),
+        ),
+    ),
+)

@@ -1,0 +1,75 @@
+"""Manifests that the options of `stellwerk what-if` name: pods, nodes and profiles.
+
+Invariant: every document of every file is used, or counted in one line; a file that has nothing to
+be used is refused by name, and so is a field that its kind does not have.
+"""
+
+import sys
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+from stellwerk.answers.what_if import MOST_PODS
+from stellwerk_kube import admission
+from stellwerk_kube.admission import Admission
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.untrusted_text import printable
+from stellwerk_kube.yaml_file import either, read_objects
+from stellwerk_simulation.manifest_reader import admitted, counted
+from stellwerk_simulation.pod_templates import POD_KINDS
+from stellwerk_simulation.pod_templates import pods_of as pods_of_controller
+
+
+def read_manifests(
+    option: str, file: str, kinds: Sequence[str], beside: AbstractSet[str] = frozenset()
+) -> list[JsonObject]:
+    """All objects of these kinds in a file, the items of lists among them; "-": standard input.
+
+    Objects of the kinds `beside` come with them. Those of other kinds are counted on standard
+    error.
+
+    Raises:
+        ConfigurationError: it cannot be read, is empty, has none of these kinds, or an unknown
+            field.
+    """
+    at, used = f"{option} {file}", beside | frozenset(kinds)
+    found = admitted(at, read_objects(Path(file)), used)
+    if not found:
+        raise ConfigurationError(f"{at}: there is no manifest in it")
+    if any(not obj.get("kind") for obj in found):
+        raise ConfigurationError(f"{at}: a manifest has no kind, {either(kinds)} is expected")
+    if not any(obj["kind"] in kinds for obj in found):
+        there = counted(found, frozenset())
+        raise ConfigurationError(f"{at}: there is no {either(kinds)} in it, but {there}")
+    say_unused(at, found, used)
+    return [obj for obj in found if obj["kind"] in used]
+
+
+def say_unused(at: str, objects: Sequence[JsonObject], used: AbstractSet[str]) -> None:
+    """Count objects of kinds that are not used in one line on standard error."""
+    if unused := counted(objects, used):
+        sys.stderr.write(printable(f"stellwerk: {at}: not used: {unused}") + "\n")
+
+
+def read_pods(option: str, file: str, namespace: str) -> list[JsonObject]:
+    """The pods in a file, and those that controllers make of their templates.
+
+    They are admitted by the LimitRanges and classes in the file. `namespace`: of objects that name
+    none.
+
+    Raises:
+        ConfigurationError: as `read_manifests`; the pods are too many, or an API server would
+            refuse one.
+    """
+    found = read_manifests(option, file, POD_KINDS, admission.KINDS)
+    beside, pods = Admission(found, namespace), list[JsonObject]()
+    for obj in found:
+        if obj["kind"] not in POD_KINDS:
+            continue
+        if obj["kind"] == "Pod":
+            beside.pod(obj)
+        pods += pods_of_controller(obj, namespace, MOST_PODS, admission=beside)
+        if len(pods) > MOST_PODS:
+            raise ConfigurationError(f"{option}: more than {MOST_PODS} pods")
+    return pods

@@ -1,0 +1,206 @@
+"""A plan of moves carried out: cordons, then policy/v1 evictions, one at a time.
+
+`stellwerk plan defrag --apply` calls it, with the user's own credentials. Invariant: nothing is
+evicted after the first refusal, nor after a pod that did not come to a node where it was expected.
+"""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from stellwerk.client.kubernetes import KubernetesClient, pod_path
+from stellwerk.client.transport import RetryPolicy
+from stellwerk_cli.commands.cluster_client import with_client
+from stellwerk_kube.clock import Clock, SystemClock
+from stellwerk_kube.errors import ApiError, SchedulerError
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.untrusted_text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stellwerk.models.pod import PodInfo
+    from stellwerk_simulation.current_placement import Rescheduled
+    from stellwerk_simulation.defragmentation import DefragPlan
+
+_CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
+_LOOK_SECONDS: Final = 0.5
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class MoveError(SchedulerError):
+    """A move that did not go as planned."""
+
+
+def carry_out(
+    kubeconfig: str | None,
+    context: str | None,
+    plan: "DefragPlan",
+    seconds: float,
+    *,
+    dry_run: bool = False,
+) -> int:
+    """Evict what the plan says, and print what becomes of it; returns the exit status.
+
+    `seconds`: how long to wait until an evicted pod has a node again. In a dry run the API server
+    tries every write, and nothing changes.
+
+    Raises:
+        ConfigurationError: the cluster cannot be reached as configured.
+    """
+    # A budget refuses with 429: that is an answer, and not to be asked for again.
+    once = RetryPolicy(attempts=1)
+    return asyncio.run(
+        with_client(
+            kubeconfig,
+            context,
+            lambda client: _tried(client, plan) if dry_run else _carry_out(client, plan, seconds),
+            once,
+        )
+    )
+
+
+async def _tried(client: KubernetesClient, plan: "DefragPlan") -> int:
+    """Have the API server try each write by itself: a refused one does not end the others."""
+    refused = 0
+    for node_name in plan.cordons:
+        path = f"{_node_path(node_name)}?dryRun=All"
+        try:
+            await client.patch(path, {"spec": {"unschedulable": True}})
+            _say(f"{node_name} would be cordoned")
+        except ApiError as error:
+            refused += 1
+            _say(f"{node_name} would not be cordoned: {error}")
+    for move in plan.moves:
+        try:
+            await _evict(client, move.pod, dry_run=True)
+            _say(f"{move.pod.key} would be evicted from {move.pod.node_name}")
+        except ApiError as error:
+            refused += 1
+            _say(f"{move.pod.key} would not be evicted: {error}")
+    _say("nothing was changed")
+    return 1 if refused else 0
+
+
+async def _carry_out(client: KubernetesClient, plan: "DefragPlan", seconds: float) -> int:
+    clock, done = SystemClock(), 0
+    try:
+        for node_name in plan.cordons:
+            await client.patch(_node_path(node_name), {"spec": {"unschedulable": True}})
+            _say(f"{node_name} is cordoned")
+        for move in plan.moves:
+            await _Move(client, clock, move, seconds).carry_out()
+            done += 1
+    except (ApiError, MoveError) as error:
+        # What is cordoned stays so: the user decides whether to go on.
+        _say(f"stopped after {done} of {len(plan.moves)} moves: {error}")
+        return 1
+    _say("the move is made" if done == 1 else f"the {done} moves are made")
+    return 0
+
+
+class _Move:
+    """One eviction, until the pod that takes the place of the evicted one has a node."""
+
+    def __init__(
+        self, client: KubernetesClient, clock: Clock, move: "Rescheduled", seconds: float
+    ) -> None:
+        self._client, self._clock, self._move = client, clock, move
+        self._until = clock.monotonic() + seconds
+
+    async def carry_out(self) -> None:
+        """Evict, and wait.
+
+        Raises:
+            ApiError: the eviction was refused, or pods cannot be read.
+            MoveError: the pod came to another node, or to none in time.
+        """
+        if not self._move.held:
+            await self._replace()
+            return
+        node_path = _node_path(self._move.pod.node_name)
+        await self._client.patch(node_path, {"spec": {"unschedulable": True}})
+        try:
+            await self._replace()
+        finally:
+            await self._client.patch(node_path, {"spec": {"unschedulable": None}})
+        # The next pod may be expected there, which the taint of a cordoned node would prevent.
+        while _has_cordon_taint(await self._client.get(node_path)):
+            await self._pause("its node keeps the taint of a cordoned one")
+
+    async def _replace(self) -> None:
+        pod = self._move.pod
+        before = {each["metadata"]["uid"] for each in await self._pods()}
+        await _evict(self._client, pod)
+        await self._gone()
+        if pod.owner is None:
+            _say(f"{pod.key} is evicted from {pod.node_name}; nothing makes it anew")
+            return
+        name, node_name = await self._successor(before)
+        if node_name not in (self._move.node_name, *self._move.ties):
+            message = f"{pod.key} was expected on {self._move.node_name}, and {name} is on"
+            raise MoveError(f"{message} {node_name}")
+        _say(f"{pod.key} is evicted from {pod.node_name}; {name} is on {node_name}")
+
+    async def _gone(self) -> None:
+        uid = self._move.pod.uid
+        while any(each["metadata"]["uid"] == uid for each in await self._pods()):
+            await self._pause("still runs")
+
+    async def _successor(self, before: set[str]) -> tuple[str, str]:
+        """(name, node) of the pod that the controller makes in place of the evicted one."""
+        owner = self._move.pod.owner
+        uid = owner[2] if owner is not None else ""
+        while True:
+            for each in await self._pods():
+                node_name = (each.get("spec") or {}).get("nodeName")
+                if each["metadata"]["uid"] not in before and node_name and _owned(each, uid):
+                    return str(each["metadata"]["name"]), str(node_name)
+            await self._pause("has no successor with a node")
+
+    async def _pods(self) -> "Sequence[JsonObject]":
+        """The pods of the namespace that have not finished."""
+        path = pod_path(self._move.pod.namespace, "").removesuffix("/")
+        found, _ = await self._client.list(path)
+        return [pod for pod in found if (pod.get("status") or {}).get("phase") not in _FINISHED]
+
+    async def _pause(self, state: str) -> None:
+        """Wait a little.
+
+        Raises:
+            MoveError: the time is over.
+        """
+        if self._clock.monotonic() >= self._until:
+            raise MoveError(f"{self._move.pod.key} was evicted, but {state} after the wait")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _evict(client: KubernetesClient, pod: "PodInfo", *, dry_run: bool = False) -> None:
+    options: dict[str, object] = {"preconditions": {"uid": pod.uid}}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": options | ({"dryRun": ["All"]} if dry_run else {}),
+    }
+    await client.create(f"{pod_path(pod.namespace, pod.name)}/eviction", body)
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
+
+
+def _has_cordon_taint(node: JsonObject) -> bool:
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return any(taint.get("key") == _CORDON_TAINT for taint in taints)
+
+
+def _owned(pod: JsonObject, uid: str) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == uid and owner.get("controller") for owner in owners)
+
+
+def _say(text: str) -> None:
+    """One line, beside the plan that may be JSON on standard output."""
+    sys.stderr.write(f"{printable(text)}\n")

@@ -1,0 +1,166 @@
+"""`stellwerk what-if`: what would happen with other nodes, pods or profiles, or after an act.
+
+The command line calls it. Invariant: the operator decides on a copy of what it knows, and nothing
+in the cluster changes.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+from stellwerk.models.act_syntax import MAX_REPLICAS
+from stellwerk.models.number_options import WholeNumber
+from stellwerk_cli.commands.port_arguments import (
+    PortAddress,
+    add_exit_code_argument,
+    add_namespace_argument,
+    add_output_arguments,
+    add_port_arguments,
+    port_address,
+)
+from stellwerk_kube.errors import ConfigurationError
+
+ACTS: Final = ("relabel", "taint", "delete", "scale")
+"""Options, and fields of the question, that are written as for kubectl."""
+MAX_COUNT: Final = 1000
+"""The largest number of each added node: the operator takes no more nodes in one question."""
+_MAX_LAST: Final = 1_000_000_000
+"""The largest number of recorded decisions: more than a recording holds."""
+HELP: Final = "say what would happen with other nodes, another pod or another profile"
+EXAMPLES: Final = (
+    "what-if --drain node-1",
+    "what-if --pod pod.yaml --set spec.priority=1000",
+    "what-if --add-nodes node.yaml --count 3",
+    "what-if --taint node-1 maintenance=yes:NoExecute",
+    "what-if --scale deployment/web=5 -n shop",
+    "what-if --delete node/node-1",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments for what is supposed."""
+    parser.add_argument(
+        "--pod",
+        "-f",
+        "--filename",
+        dest="pod",
+        metavar="FILE|NAME",
+        action="append",
+        default=[],
+        help="decide for these pods: manifests of pods or of their controllers (- reads standard "
+        "input), or a live pod; may be repeated",
+    )
+    add_namespace_argument(parser)
+    parser.add_argument(
+        "--set",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="a field of the pod, as spec.containers[0].image=nginx; may be repeated",
+    )
+    parser.add_argument(
+        "--add-nodes",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="Node manifests (- reads standard input); may be repeated",
+    )
+    parser.add_argument(
+        "--count",
+        type=WholeNumber(1, MAX_COUNT),
+        default=1,
+        help="so many of each added node (default: 1)",
+    )
+    parser.add_argument(
+        "--drain",
+        metavar="NODE",
+        action="append",
+        default=[],
+        help="a node that is drained; may be repeated, for several at once",
+    )
+    _add_acts(parser)
+    parser.add_argument("--profile", metavar="FILE", type=Path, help="a SchedulerProfile")
+    parser.add_argument(
+        "--recording",
+        metavar="FILE",
+        type=Path,
+        help="with --profile: which of the newest recorded decisions it would have made otherwise",
+    )
+    parser.add_argument(
+        "--last",
+        metavar="NUMBER",
+        type=WholeNumber(1, _MAX_LAST),
+        help="how many recorded decisions to compare (default: 1000)",
+    )
+    add_output_arguments(parser)
+    add_exit_code_argument(parser, "a pod gets no node, is lost, or cannot be evicted")
+    add_port_arguments(parser)
+    parser.set_defaults(log_level="warning")
+
+
+def _add_acts(parser: argparse.ArgumentParser) -> None:
+    """Acts that are written as for kubectl."""
+    for option, metavar, more in (
+        ("--relabel", "KEY=VALUE", "other labels of a node; KEY- takes one away"),
+        ("--taint", "KEY=VALUE:EFFECT", "other taints of a node; KEY- takes them away"),
+    ):
+        parser.add_argument(
+            option,
+            metavar=("NODE", metavar),
+            nargs="+",
+            action="append",
+            default=[],
+            help=f"{more}; may be repeated",
+        )
+    parser.add_argument(
+        "--delete",
+        metavar="node/NAME|pod/NAME",
+        action="append",
+        default=[],
+        help="a node or a pod that is deleted; may be repeated",
+    )
+    parser.add_argument(
+        "--scale",
+        metavar="KIND/NAME=REPLICAS",
+        action="append",
+        default=[],
+        help="more or fewer pods of a Deployment, ReplicaSet, StatefulSet, ReplicationController "
+        f"or Job (its parallelism), 0 to {MAX_REPLICAS:,}; may be repeated",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask, and print the answer."""
+    import asyncio  # noqa: PLC0415
+
+    if options.recording is not None:
+        return _of_recording(options)
+    if options.last is not None:
+        raise ConfigurationError("--last goes with --recording")
+    from stellwerk_cli.commands.what_if_request import what_if_request  # noqa: PLC0415
+
+    request = what_if_request(options)
+    is_no = asyncio.run(_ask(port_address(options), request, options.output))
+    return 1 if is_no and options.exit_code else 0
+
+
+async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> bool:
+    """Print the answer; whether a pod gets no node, or does not leave the one that is drained."""
+    from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
+    from stellwerk_cli.commands.tables import WHAT_IF, show  # noqa: PLC0415
+
+    async with open_port(address) as port:
+        answer = await show(lambda: port.written("/what-if", body), form, WHAT_IF)
+    return bool(answer["unplaced"] or answer.get("staying") or answer.get("lost"))
+
+
+def _of_recording(options: argparse.Namespace) -> int:
+    for name in ("pod", "set", "add_nodes", "drain", *ACTS, "url", "kubeconfig", "context"):
+        if getattr(options, name, None):
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"--{option} asks the operator, --recording reads a file")
+    if options.profile is None:
+        raise ConfigurationError("--recording needs a --profile to compare with")
+    from stellwerk_cli.commands.what_if_recorded import what_if_recorded  # noqa: PLC0415 the whole operator
+
+    return what_if_recorded(options)

@@ -1,0 +1,180 @@
+"""A shadow and the profile that it shadows change places, in writes that can be resumed.
+
+`stellwerk promote` calls it with the user's own credentials. Invariant: names, schedulerNames and
+selectors stay; wherever it is interrupted, the annotation on the shadow holds what the last write
+needs, and promoting again finishes it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from stellwerk.framework.services import ClusterClient
+from stellwerk.profiles.spec.profile import API_VERSION, PLURAL
+from stellwerk.profiles.spec.profile_spec import PROMOTION_ANNOTATION
+from stellwerk_kube.errors import AbsentError, Conflict, NotFound, SchedulerError
+from stellwerk_kube.json_values import JsonObject
+
+_SHADOW_FIELDS: Final = ("shadowOf", "sampleOneIn", "skipIfWaitedSeconds")
+_ACTIVE_FIELDS: Final = ("schedulerName", "selector")
+"""Whose pods a profile schedules: no part of how it does."""
+_CONFLICTS: Final = 5
+"""So often may the operator have written a status between reading a profile and writing it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """Both profiles as they are, and the specs that they are given."""
+
+    active: JsonObject
+    shadow: JsonObject
+    active_spec: JsonObject
+    shadow_spec: JsonObject
+    former_spec: JsonObject
+    """Of the active profile, before the first write of this promotion."""
+    resumed: bool
+    """An earlier promotion was interrupted, and this one finishes it."""
+
+
+async def prepare_promotion(client: ClusterClient, name: str) -> Promotion:
+    """Read a shadow and the profile that it shadows, and return what promoting would write.
+
+    Raises:
+        AbsentError: there is no such profile.
+        SchedulerError: it shadows none, or what is left of an
+            interrupted promotion cannot be read.
+        ApiError: the API server refuses.
+    """
+    shadow = await _profile(client, name)
+    begun = (shadow["metadata"].get("annotations") or {}).get(PROMOTION_ANNOTATION)
+    if begun is None:
+        active_name = shadow["spec"].get("shadowOf")
+        if not active_name:
+            raise SchedulerError(f"SchedulerProfile {name} has no spec.shadowOf")
+        active = await _profile(client, active_name)
+        former = active["spec"]
+    else:
+        plan = _begun(begun, shadow)
+        active, former = await _profile(client, plan["active"]), plan["spec"]
+        if former.get("schedulerName") != active["spec"].get("schedulerName"):
+            raise _damaged(name)
+    wanted = {key: value for key, value in shadow["spec"].items() if key not in _SHADOW_FIELDS}
+    wanted |= {key: former[key] for key in _ACTIVE_FIELDS if key in former}
+    kept = {key: shadow["spec"][key] for key in _SHADOW_FIELDS if key in shadow["spec"]}
+    left = {key: value for key, value in former.items() if key not in _ACTIVE_FIELDS}
+    return Promotion(active, shadow, wanted, {**left, **kept}, former, begun is not None)
+
+
+async def promote(client: ClusterClient, planned: Promotion, *, dry_run: bool = False) -> None:
+    """Give the shadowed profile the spec of its shadow, then the shadow the former one.
+
+    In a dry run the API server tries both writes.
+
+    Raises:
+        Conflict: another client has written meanwhile; promoting again goes on.
+        ApiError: the API server refuses.
+    """
+    active_name, name = (each["metadata"]["name"] for each in (planned.active, planned.shadow))
+    # The operator writes the status all the time: only other specs are an edit in between.
+    present = await prepare_promotion(client, name)
+    if _written(present) != _written(planned):
+        raise Conflict(f"replace {_path(name)}", 409, "Conflict", "edited meanwhile: look again")
+    shadow, query = present.shadow, "?dryRun=All" if dry_run else ""
+    if not (planned.resumed or dry_run):
+        text = orjson.dumps({"active": active_name, "spec": planned.former_spec}).decode()
+        shadow = await replace_profile(
+            client, shadow, lambda profile: _annotation_set(profile, text)
+        )
+    if planned.active["spec"] != planned.active_spec:
+        await replace_profile(
+            client, present.active, lambda profile: {**profile, "spec": planned.active_spec}, query
+        )
+    await replace_profile(
+        client,
+        shadow,
+        lambda profile: {**_annotation_set(profile, None), "spec": planned.shadow_spec},
+        query,
+    )
+
+
+async def replace_profile(
+    client: ClusterClient,
+    seen: JsonObject,
+    change: Callable[[JsonObject], JsonObject],
+    query: str = "",
+) -> JsonObject:
+    """Write a profile changed, as it is now where only its status is another than was seen.
+
+    Raises:
+        Conflict: its spec or its annotation has changed, or its status again and again.
+        ApiError: the API server refuses.
+    """
+    name, present = seen["metadata"]["name"], seen
+    for _ in range(_CONFLICTS):
+        try:
+            return await client.replace(f"{_path(name)}{query}", change(present))
+        except Conflict:
+            present = await _profile(client, name)
+            if _edited_part(present) != _edited_part(seen):
+                raise
+    return await client.replace(f"{_path(name)}{query}", change(present))
+
+
+def _edited_part(profile: JsonObject) -> tuple[JsonObject, str | None]:
+    """The spec, and what a promotion has noted on it."""
+    return profile["spec"], (profile["metadata"].get("annotations") or {}).get(PROMOTION_ANNOTATION)
+
+
+def _written(promotion: Promotion) -> tuple[JsonObject, ...]:
+    """The specs of both profiles before and after it."""
+    specs = (promotion.active["spec"], promotion.shadow["spec"])
+    return (*specs, promotion.active_spec, promotion.shadow_spec)
+
+
+def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:
+    """The rest of an interrupted promotion.
+
+    Raises:
+        SchedulerError: it is not what a promotion of this shadow writes.
+    """
+    try:
+        plan = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        plan = None
+    if (
+        isinstance(plan, dict)
+        and isinstance(plan.get("spec"), dict)
+        and plan.get("active") == shadow["spec"].get("shadowOf")
+    ):
+        return plan
+    raise _damaged(shadow["metadata"]["name"])
+
+
+def _damaged(name: str) -> SchedulerError:
+    return SchedulerError(
+        f"the annotation {PROMOTION_ANNOTATION} of SchedulerProfile {name} is not what a promotion "
+        "writes; without it, promoting begins anew"
+    )
+
+
+async def _profile(client: ClusterClient, name: str) -> JsonObject:
+    try:
+        return await client.get(_path(name))
+    except NotFound as error:
+        raise AbsentError(f"there is no SchedulerProfile {name}") from error
+
+
+def _annotation_set(obj: JsonObject, text: str | None) -> JsonObject:
+    metadata = obj["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(PROMOTION_ANNOTATION, None)
+    if text is not None:
+        annotations[PROMOTION_ANNOTATION] = text
+    return {**obj, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _path(name: str) -> str:
+    return f"/apis/{API_VERSION}/{PLURAL}/{quote(name, safe='')}"

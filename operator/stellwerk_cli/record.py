@@ -1,0 +1,117 @@
+"""Records what happens in a cluster, whichever scheduler serves it, with rights to read alone.
+
+`stellwerk record` runs it. Invariant: nothing is decided, and nothing is written to the API.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from typing_extensions import override
+
+from stellwerk.app import Operator, RunOptions, beside_server
+from stellwerk.client.credentials import load_credentials
+from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.framework.offline import Offline
+from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
+from stellwerk.journal.writer import JournalOptions
+from stellwerk.metrics import Metrics
+from stellwerk.scheduler.observers.recording import Recording, recording_to
+from stellwerk.supervision import Ending, run_together
+from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.json_values import JsonObject
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """The options of `stellwerk record`."""
+
+    journal: JournalOptions
+    kubeconfig: str | None = None
+    context: str | None = None
+    seconds: float = 0.0
+    """0: until a signal."""
+
+
+class _Reading(Offline):
+    """The cluster, read only."""
+
+    def __init__(self, client: KubernetesClient) -> None:
+        self._client = client
+
+    @override
+    async def get(self, path: str) -> JsonObject:
+        return await self._client.get(path)
+
+    @override
+    async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
+        return await self._client.list(path, limit=limit)
+
+
+async def record(options: RecordOptions) -> Mapping[str, int]:
+    """Record until SIGTERM, SIGINT or the time is over; how many entries of each kind there are.
+
+    Raises:
+        ConfigurationError: the cluster cannot be reached as configured, or the file not be written.
+        SchedulerError: the watches ended for good, or the recording did.
+    """
+    clock, metrics, run = SystemClock(), Metrics(), RunOptions()
+    credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            KubernetesClient(credentials, clock=clock, metrics=metrics, jitter=random.random)
+        )
+        version = await client.check_reachable()
+        offline = _Reading(client)
+        recording = stack.enter_context(
+            recording_to(
+                options.journal,
+                run.max_pod_complexity,
+                beside_server(version, run.gates),
+                clock,
+                offline,
+            )
+        )
+        if recording is None:
+            raise RuntimeError("there is a file to record to")
+        operator = Operator(offline, offline, metrics, clock, run, recording=recording)
+        operator.loader.follow(beside_server(version, run.gates))
+        stack.push_async_callback(operator.extenders.close)
+        logger.info("recording Kubernetes %s at %s", version, credentials.server)
+        ending = Ending()
+        await run_together(
+            ending.stop,
+            recording=_look(operator, recording, ending, options.seconds),
+            watches=run_operator(
+                events=operator.handlers,
+                client=client,
+                credentials=credentials,
+                metrics=metrics,
+                jitter=random.random,
+                on_signal=ending.on_signal,
+                options=OperatorOptions(),
+                redelivery=operator.redelivery,
+            ),
+        )
+        return recording.counts
+
+
+async def _look(operator: Operator, recording: Recording, ending: Ending, seconds: float) -> None:
+    """Begin new parts, and end in time."""
+    await operator.barrier.wait()
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds if seconds else float("inf")
+    while loop.time() < until:
+        recording.begin_part_where_full(operator.world)
+        recording.raise_where_ended()
+        await asyncio.sleep(min(_LOOK_SECONDS, max(0.0, until - loop.time())))
+    ending.stop.set()
+    await asyncio.Event().wait()

@@ -1,0 +1,638 @@
+"""The one reader of YAML: files of users, read whole, and the Kubernetes objects in them.
+
+Everything that reads YAML asks `parse_yaml`, or has a loader with `ApiValues`. Objects come as
+documents, as Lists, as the stream of `kubectl cluster-info dump`, and as an export of
+kube-scheduler-simulator. Invariant: a value is one of JSON, as the API server has it: a date is a
+text, and so is `1:30`. A short text becomes no large value. A file that cannot be read is one line
+that names it, and the line where it is no YAML, or says what the file is.
+"""
+
+import base64
+import binascii
+import contextlib
+import errno
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import yaml
+from typing_extensions import override
+
+from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.json_values import JsonObject, JsonValue
+
+MAX_DEPTH: Final = 400
+"""Levels of nesting in a body or in a file of objects. Python reads YAML with two calls a level, of
+which it allows 1,000, and libyaml since 0.2.6 refuses more than 1,000 levels in words of its own.
+"""
+MAX_DEPTH_OF_A_FILE: Final = 200
+"""Levels of nesting in users' own files. PyYAML takes a second for a thousand levels."""
+STANDARD_INPUT: Final = "-"
+_LARGEST_FILE: Final = 1 << 30
+MAX_SMALL_FILE_BYTES: Final = 8 << 20
+"""Bytes of a file that is no list of objects: settings, kubeconfigs, devices. They are written by
+hand, and read by PyYAML in Python, which takes a second for each 100 KiB.
+"""
+MAX_NUMBER_CHARACTERS: Final = 400
+"""Characters of a number. The largest one that the API knows has 309 digits, and Python takes time
+with the square of them, and refuses to print more than 4,300.
+"""
+MAX_FREE_PARTS: Final = 100_000
+"""Parts of a document that aliases and merged keys may always make."""
+MAX_GROWTH: Final = 10
+"""Parts that aliases may make for each byte of a text, beyond `MAX_FREE_PARTS`."""
+_OPENERS: Final = b"[{-:?"
+"""Each level of nesting has one of these at least."""
+_MAX_LOOKAHEAD: Final = 4096
+"""Characters behind the last event in which libyaml can have met its own limit of nesting: it looks
+1,024 characters ahead for the colon of a key.
+"""
+TEMPLATE: Final = (
+    "a template ({{ … }}), which is no manifest yet: render it first, as with `helm template`"
+)
+_TEMPLATE_MARKS: Final = ("{{", "{%")
+_LOGS_BEGIN: Final = b"==== START logs for "
+_LOGS: Final = rf"{_LOGS_BEGIN.decode()}.*?(?:\n==== END logs for [^\n]*|\Z)"
+"""The logs of a container in the stream of `kubectl cluster-info dump`."""
+_BETWEEN: Final = re.compile(rf"\s*(?:{_LOGS}\s*)*", re.DOTALL)
+"""Space and logs between the objects of such a stream."""
+_LOGS_IN_YAML: Final = re.compile(rf"^{_LOGS}$", re.DOTALL | re.MULTILINE)
+_SIMULATOR_KINDS: Final = {
+    "pods": "Pod",
+    "nodes": "Node",
+    "pvs": "PersistentVolume",
+    "pvcs": "PersistentVolumeClaim",
+    "storageClasses": "StorageClass",
+    "priorityClasses": "PriorityClass",
+    "namespaces": "Namespace",
+}
+"""The lists in an export of kube-scheduler-simulator, whose objects need not say their kinds."""
+SIMULATOR_CONFIG: Final = "schedulerConfig"
+"""The field of such an export that holds a KubeSchedulerConfiguration."""
+_RECORD_FIELDS: Final = frozenset({"time", "event", "resource"})
+ABOUT_RECORD: Final = (
+    "a record of kube-scheduler-simulator, which holds changes and no objects: "
+    "`stellwerk record` records for replays, and `kubectl get -o yaml` lists objects"
+)
+MAX_NAMED_TEMPLATES: Final = 3
+"""Templates of a scheduler_perf configuration that a message names; more make no better line."""
+MAX_SHOWN_CHARACTERS: Final = 60
+"""Characters of a text that a message shows where an object is expected."""
+_PERF_FIELDS: Final = frozenset({"workloadTemplate", "workloads"})
+"""Fields of a test case of kube-scheduler's scheduler_perf."""
+
+
+class NestedTooDeeply(yaml.MarkedYAMLError):
+    """A text has more levels of nesting than are read here."""
+
+    def __init__(self, max_depth: int, line: int, column: int) -> None:
+        """Say the limit, and where the text goes beyond it, counted from zero."""
+        super().__init__(problem=f"nested more than {max_depth} deep")
+        self.max_depth, self.line, self.column = max_depth, line, column
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.problem}, in line {self.line + 1}, column {self.column + 1}"
+
+
+SIGNS_OF_YAML: Final = ("tag:yaml.org,2002:value", "tag:yaml.org,2002:merge")
+"""The tags of the plain scalars `=` and `<<`. As values they are texts, as for Go's reader of YAML;
+`<<` merges as a key alone.
+"""
+
+
+_BOOLEAN: Final = "tag:yaml.org,2002:bool"
+_INTEGER: Final = "tag:yaml.org,2002:int"
+_FLOAT: Final = "tag:yaml.org,2002:float"
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+_BINARY: Final = "tag:yaml.org,2002:binary"
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_NOT_OF_JSON: Final = tuple(f"tag:yaml.org,2002:{each}" for each in ("set", "omap", "pairs"))
+_SEXAGESIMAL: Final = ":"
+_OCTAL: Final = re.compile(r"[-+]?0[0-7]+")
+
+
+class UnreadableYaml(yaml.YAMLError):
+    """A text that is YAML, and says what is not read here."""
+
+
+def scalar_text(loader: Any, node: yaml.ScalarNode) -> str:  # noqa: ANN401  (any loader)
+    """The text of a plain scalar, for loaders that take `SIGNS_OF_YAML` for texts."""
+    return str(loader.construct_scalar(node))
+
+
+def _number(loader: Any, node: yaml.ScalarNode) -> str:  # noqa: ANN401  (any loader)
+    written: str = loader.construct_scalar(node)
+    if len(written) > MAX_NUMBER_CHARACTERS:
+        problem = f"a number of {len(written)} characters, {MAX_NUMBER_CHARACTERS} are read"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return written.replace("_", "")
+
+
+def _integer(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (any loader)
+    written = _number(loader, node)
+    if _SEXAGESIMAL in written:
+        return str(node.value)
+    return int(written, 8 if _OCTAL.fullmatch(written) else 0)
+
+
+def _float(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (any loader)
+    if _SEXAGESIMAL in _number(loader, node):
+        return str(node.value)
+    value: float = loader.construct_yaml_float(node)
+    if not math.isfinite(value):
+        problem = f"{node.value} is no number that JSON can say"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return value
+
+
+def _boolean(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (any loader)
+    return str(loader.construct_scalar(node)).lower() in ("y", "yes", "true", "on")
+
+
+def _binary(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (any loader)
+    try:
+        return base64.b64decode(loader.construct_scalar(node)).decode()
+    except (binascii.Error, ValueError):
+        problem = "!!binary is no text in base64"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
+def _key(key: JsonValue) -> str:
+    """The key as JSON has it: a text."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bool):
+        return str(key).lower()
+    if isinstance(key, (int, float)):
+        return str(key)
+    raise UnreadableYaml(f"unsupported map key of type {type(key).__name__}")
+
+
+class ApiValues(yaml.constructor.SafeConstructor):
+    """What a loader makes of nodes: the values of JSON, as the API server reads YAML.
+
+    A loader has it before its base. The class attributes are looked up there first.
+    """
+
+    yaml_implicit_resolvers: Any = {  # noqa: RUF012  (as its base class has it)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    merged_parts = 0
+    """Pairs of mappings that were merged into others so far."""
+
+    def saw_key(self, key: str, node: yaml.Node, *, is_again: bool) -> None:
+        """Take notice of a key; `is_again`: it stands twice in its mapping. The last one counts."""
+
+    @override
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            problem = f"expected a mapping node, but found {node.id}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        found: dict[Any, Any] = {}
+        self.flatten_mapping(node)
+        for key_node, value_node in node.value:
+            key = _key(self.construct_object(key_node, deep=True))
+            self.saw_key(key, key_node, is_again=key in found)
+            found[key] = self.construct_object(value_node, deep=deep)
+        return found
+
+    @override
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Replace the keys `<<` by what they name.
+
+        PyYAML's own method has no limit: mappings that merge one another twice, which do so in
+        turn, double at each level.
+        """
+        merged: list[tuple[yaml.Node, yaml.Node]] = []
+        own = []
+        for key_node, value_node in node.value:
+            if key_node.tag != _MERGE:
+                own.append((key_node, value_node))
+                continue
+            is_list = isinstance(value_node, yaml.SequenceNode)
+            for source in reversed(value_node.value) if is_list else [value_node]:
+                if not isinstance(source, yaml.MappingNode):
+                    problem = f"expected mappings to merge, but found {source.id}"
+                    raise yaml.constructor.ConstructorError(None, None, problem, source.start_mark)
+                self.flatten_mapping(source)
+                self.merged_parts += len(source.value)
+                if self.merged_parts > MAX_FREE_PARTS:
+                    raise UnreadableYaml(f"merged keys make more than {MAX_FREE_PARTS:,} fields")
+                merged += source.value
+        node.value = merged + own
+
+
+def _refused(_loader: Any, node: yaml.Node) -> JsonValue:  # noqa: ANN401  (any loader)
+    raise yaml.constructor.ConstructorError(
+        None, None, f"{node.tag.rpartition(':')[2]} is no kind of value in JSON", node.start_mark
+    )
+
+
+for _tag in (*SIGNS_OF_YAML, _TIMESTAMP):
+    ApiValues.add_constructor(_tag, scalar_text)
+ApiValues.add_constructor(_BOOLEAN, _boolean)
+ApiValues.add_constructor(_INTEGER, _integer)
+ApiValues.add_constructor(_FLOAT, _float)
+ApiValues.add_constructor(_BINARY, _binary)
+for _tag in _NOT_OF_JSON:
+    ApiValues.add_constructor(_tag, _refused)
+
+
+class _PlainLoader(ApiValues, yaml.SafeLoader):
+    """Says in its errors where in a small file they are."""
+
+
+class _FastLoader(ApiValues, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads manifests, which may be large."""
+
+
+def parse_yaml(
+    content: bytes | str, max_depth: int = MAX_DEPTH_OF_A_FILE, *, is_fast: bool = False
+) -> list[Any]:
+    """The documents of a text; `is_fast`: libyaml reads it, whose errors say less.
+
+    Raises:
+        yaml.YAMLError: the text is no YAML, or is none that is read here.
+    """
+    try:
+        raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+        text = raw.decode("utf-8-sig")
+        check_depth(raw, max_depth)
+        documents = list(yaml.load_all(text, _FastLoader if is_fast else _PlainLoader))
+        check_growth(documents, len(raw), max_depth)
+        # A half of a pair of surrogates can be written in YAML's escapes, and in no answer.
+        if b"\\u" in raw or b"\\U" in raw:
+            json.dumps(documents, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise UnreadableYaml("nested too deeply") from error
+    except (ValueError, OverflowError) as error:
+        raise UnreadableYaml(" ".join(str(error).split())) from error
+    return documents
+
+
+def is_template(text: str) -> bool:
+    """Whether a text has places that a template engine is to fill in."""
+    return any(mark in text for mark in _TEMPLATE_MARKS)
+
+
+_WITHIN: Final = -1
+
+
+def check_growth(value: JsonValue, size_bytes: int, max_depth: int = MAX_DEPTH) -> int:
+    """Refuse what says much more than was sent, as aliases of aliases do; returns its parts.
+
+    Raises:
+        UnreadableYaml: it does, or contains itself, or its aliases nest too deeply.
+    """
+    parts = _parts(value, {}, max_depth + 1)
+    if parts > MAX_FREE_PARTS and parts > MAX_GROWTH * size_bytes:
+        raise UnreadableYaml("document contains excessive aliasing")
+    return parts
+
+
+def _parts(value: JsonValue, counted: dict[int, int], levels: int) -> int:
+    """The number of parts of a value with its aliases written out."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    known = counted.get(id(value))
+    if known == _WITHIN:
+        raise UnreadableYaml("anchor value contains itself")
+    if known is None:
+        if levels < 0:
+            raise UnreadableYaml("aliases nest too deeply")
+        counted[id(value)] = _WITHIN
+        inner = value.values() if isinstance(value, dict) else value
+        known = counted[id(value)] = 1 + sum(_parts(each, counted, levels - 1) for each in inner)
+    return known
+
+
+def read_yaml(file: Path) -> list[object]:
+    """The documents of a file; JSON is YAML, too.
+
+    Raises:
+        ConfigurationError: it cannot be opened, or is not YAML.
+    """
+    try:
+        return parse_yaml(read_small_file(file))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
+    except NestedTooDeeply as error:
+        raise ConfigurationError(f"{file}: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{file}: not YAML: {yaml_problem(error)}") from error
+
+
+def read_small_file(file: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
+    """The bytes of a file that is no list of objects.
+
+    Raises:
+        OSError: it cannot be opened, or is larger.
+    """
+    if "\0" in str(file):
+        raise OSError(errno.EINVAL, "no file has such a name")
+    with file.open("rb") as opened:
+        content = opened.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"more than {max_bytes >> 20} MiB")
+    return content
+
+
+def read_objects(path: Path) -> list[JsonObject]:
+    """The objects in a file ("-": standard input): one, several documents, or a List.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    try:
+        if str(path) == STANDARD_INPUT:
+            content = sys.stdin.buffer.read(_LARGEST_FILE + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
+        documents = _documents(path, content)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        place = f"{path}, line {error.lineno}, column {error.colno}"
+        raise ConfigurationError(f"{place}: not JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{path}, line {line}: not UTF-8") from error
+    except RecursionError as error:
+        raise ConfigurationError(f"{path}: nested too deeply") from error
+    except yaml.YAMLError as error:
+        if is_template(content.decode("utf-8", "replace")):
+            raise ConfigurationError(f"{path}: {TEMPLATE}") from error
+        raise ConfigurationError(f"{path}{_place(error)}") from error
+    return [
+        each
+        for document in documents
+        if document is not None
+        for each in flattened(str(path), document)
+    ]
+
+
+def read_kinds(at: str, file: Path, kinds: Sequence[str]) -> list[JsonObject]:
+    """All objects in a file ("-": standard input), which are to be of these kinds.
+
+    Raises:
+        ConfigurationError: it cannot be read, is empty, or holds another kind; then `at` begins the
+            message.
+    """
+    found = read_objects(file)
+    if not found:
+        raise ConfigurationError(f"{at}: there is no manifest in it")
+    for obj in found:
+        kind = obj.get("kind")
+        if not kind:
+            raise ConfigurationError(f"{at}: a manifest has no kind, {either(kinds)} is expected")
+        if kind not in kinds:
+            raise ConfigurationError(f"{at}: a {kind} is no {either(kinds)}")
+    return found
+
+
+def either(kinds: Sequence[str]) -> str:
+    """One of the kinds, in words."""
+    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+
+
+def _documents(path: Path, content: bytes) -> Iterable[Any]:
+    text = content.decode("utf-8-sig")
+    if path.suffix == ".json":
+        return json_stream(text)
+    if text.lstrip()[:1] == "{":
+        with contextlib.suppress(json.JSONDecodeError):
+            return json_stream(text)
+    return parse_stream(content)
+
+
+def parse_stream(content: bytes) -> list[Any]:
+    """The documents of a file of objects in YAML, without the logs of containers between them.
+
+    Raises:
+        yaml.YAMLError: as `parse_yaml`.
+    """
+    if _LOGS_BEGIN in content:
+        # Lines stay where they are, for messages that name one.
+        text = content.decode("utf-8-sig", "surrogateescape")
+        text = _LOGS_IN_YAML.sub(lambda logs: "\n" * logs[0].count("\n"), text)
+        content = text.encode("utf-8", "surrogateescape")
+    return parse_yaml(content, MAX_DEPTH, is_fast=True)
+
+
+def json_stream(text: str) -> list[object]:
+    """The JSON values of a text, one behind the other, without the logs of containers between them.
+
+    Raises:
+        json.JSONDecodeError: a value is no JSON, or there is none.
+        RecursionError: a value nests too deeply.
+    """
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return [orjson.loads(text)]
+    decoder, found, end = json.JSONDecoder(parse_constant=_no_json), list[object](), 0
+    while True:
+        between = _BETWEEN.match(text, end)
+        end = between.end() if between else end
+        if found and end == len(text):
+            break
+        try:
+            value, end = decoder.raw_decode(text, end)
+        except json.JSONDecodeError:
+            raise
+        except ValueError as error:  # a number of thousands of digits, or NaN
+            raise json.JSONDecodeError(str(error), text, end) from error
+        found.append(value)
+    if "\\u" in text:
+        try:  # a half of a pair of surrogates can be written in JSON's escapes, and in no answer
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise json.JSONDecodeError("a half of a surrogate pair", text, 0) from error
+    return found
+
+
+def _no_json(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def check_depth(content: bytes, max_depth: int = MAX_DEPTH) -> None:
+    """Refuse a text that nests too deeply: libyaml's composer would end the process.
+
+    The composer calls itself once a level, on the stack of C; the parser beneath it does not.
+
+    Raises:
+        NestedTooDeeply: it nests deeper than `max_depth`.
+        yaml.YAMLError: it is no YAML.
+    """
+    if sum(content.count(opener) for opener in _OPENERS) <= max_depth:
+        return
+    depth = 0
+    last: Any = yaml.Mark("", 0, 0, 0, "", 0)
+    try:
+        for event in yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > max_depth:
+                start: Any = event.start_mark
+                raise NestedTooDeeply(max_depth, start.line, start.column)
+            last = event.end_mark
+    except yaml.scanner.ScannerError:
+        # libyaml may have refused brackets that it met while it looked ahead, before any event told
+        # of them.
+        ahead = content.decode("utf-8", "replace")[last.index : last.index + _MAX_LOOKAHEAD]
+        beyond = _bracket_beyond(max_depth - depth, ahead)
+        if beyond is None:
+            raise
+        line, column = beyond
+        column += 0 if line else last.column
+        raise NestedTooDeeply(max_depth, last.line + line, column) from None
+
+
+def _bracket_beyond(levels: int, text: str) -> tuple[int, int] | None:
+    """Line and column of the bracket that leads more than so many levels deeper, if there is one.
+
+    The scanner in Python looks for it, which has no limit of its own.
+    """
+    with contextlib.suppress(yaml.YAMLError):
+        for token in yaml.scan(text, yaml.SafeLoader):
+            if isinstance(token, (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken)):
+                levels -= 1
+            elif isinstance(token, (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken)):
+                levels += 1
+            if levels < 0:
+                return token.start_mark.line, token.start_mark.column
+    return None
+
+
+def read_one_yaml(file: Path) -> object:
+    """The only document of a file; None where it is empty.
+
+    Raises:
+        ConfigurationError: as `read_yaml`; there are several.
+    """
+    documents = read_yaml(file)
+    if len(documents) > 1:
+        raise ConfigurationError(f"{file}: {len(documents)} documents, one is expected")
+    return documents[0] if documents else None
+
+
+def _place(error: yaml.YAMLError) -> str:
+    """The place at which a file is no YAML, with the reason."""
+    mark = getattr(error, "problem_mark", None)
+    if isinstance(error, NestedTooDeeply):
+        return f": {error}"
+    if mark is None:
+        return f": not YAML: {' '.join(str(error).split())}"
+    return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {_problem(error)}"
+
+
+def yaml_problem(error: yaml.YAMLError) -> str:
+    """What is wrong with a text, and where, without the lines that PyYAML quotes."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {_problem(error)}"
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    return getattr(error, "problem", None) or "cannot be read"
+
+
+def check_form(at: str, obj: JsonObject) -> JsonObject:
+    """Return an object whose kind is a text and whose metadata are an object, if it has them.
+
+    Raises:
+        ConfigurationError: they are something else; `at` begins the message.
+    """
+    for name in ("kind", "apiVersion"):
+        if not isinstance(obj.get(name, ""), str | None):
+            raise ConfigurationError(f"{at}: the {name} of an object is no text")
+    if not isinstance(obj.get("metadata"), dict | None):
+        kind = obj.get("kind") or "object"
+        raise ConfigurationError(f"{at}, {kind} without a name: its metadata are no object")
+    return obj
+
+
+def flattened(at: str, document: object) -> Iterator[JsonObject]:
+    """The objects of a document: itself, the items of a List, or the lists of an export."""
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{at}: {about_document(document)}")
+    if is_export(document):
+        yield from objects_of_export(document)
+    elif _is_record(document):
+        raise ConfigurationError(f"{at}: {ABOUT_RECORD}")
+    elif isinstance(document.get("items"), list):
+        kind = str(document.get("kind", "")).removesuffix("List")
+        typed = {"apiVersion": document["apiVersion"]} if kind and "apiVersion" in document else {}
+        for item in document["items"]:
+            if not isinstance(item, dict):
+                raise ConfigurationError(f"{at}: an item of a List is no object")
+            yield from flattened(at, {"kind": kind} | typed | item)
+    elif document.get("items", 0) is None and str(document.get("kind", "")).endswith("List"):
+        return
+    else:
+        yield check_form(at, document)
+
+
+def is_export(document: JsonObject) -> bool:
+    """Whether a document is an export of kube-scheduler-simulator, which may be of nothing."""
+    known = {*_SIMULATOR_KINDS, SIMULATOR_CONFIG}
+    return {"pods", "nodes"} <= document.keys() and not document.keys() - known
+
+
+def _is_record(document: JsonObject) -> bool:
+    """Whether a document is a line of a record of kube-scheduler-simulator."""
+    return document.keys() >= _RECORD_FIELDS and "kind" not in document
+
+
+def is_of_objects(document: object) -> bool:
+    """Whether `flattened` is for a document; it may be a case that `decide` reads otherwise."""
+    return isinstance(document, dict) and (
+        "kind" in document or is_export(document) or _is_record(document)
+    )
+
+
+def objects_of_export(document: JsonObject) -> list[JsonObject]:
+    """The objects of an export of kube-scheduler-simulator, with kinds."""
+    found: list[JsonObject] = []
+    for field, kind in _SIMULATOR_KINDS.items():
+        listed = document.get(field) or ()
+        found += [{"kind": kind} | each for each in listed if isinstance(each, dict)]
+    config = document.get(SIMULATOR_CONFIG)
+    if isinstance(config, dict):
+        found.append({"kind": "KubeSchedulerConfiguration"} | config)
+    return found
+
+
+def about_document(document: object) -> str:
+    """What a document is that is no object, for the message that refuses it."""
+    if isinstance(document, list):
+        if any(isinstance(each, dict) and each.keys() & _PERF_FIELDS for each in document):
+            return _about_perf(document)
+        parts = "1 part" if len(document) == 1 else f"{len(document)} parts"
+        return f"a document is no object, but a list of {parts}"
+    if not isinstance(document, str):
+        return f"a document is no object, but {document}"
+    text = " ".join(document[: 2 * MAX_SHOWN_CHARACTERS].split())[:MAX_SHOWN_CHARACTERS]
+    hint = "; traces in CSV are read by simulate and plan" if text.count(",") > 1 else ""
+    return f"a document is no object, but the text {text!r}{hint}"
+
+
+def _about_perf(cases: list[object]) -> str:
+    """The description of a scheduler_perf configuration, with the manifests that it names."""
+    named = dict.fromkeys(re.findall(r"'(\S+\.yaml)'", repr(cases)))
+    files = f", here {', '.join(list(named)[:MAX_NAMED_TEMPLATES])}" if named else ""
+    return (
+        "a configuration of scheduler_perf, which holds no objects: give the manifests that its "
+        f"templates name{files}"
+    )

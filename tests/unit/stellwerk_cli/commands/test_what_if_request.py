@@ -1,0 +1,134 @@
+"""`--set` reaches any field of the pod, and refuses what is no path."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stellwerk_cli.cli import build_parser
+from stellwerk_cli.commands.what_if_request import set_field, what_if_request
+from stellwerk_kube.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        pytest.param("spec.priority=1000", {"spec": {"priority": 1000}}, id="a number"),
+        pytest.param(
+            "spec.nodeSelector.disk=ssd",
+            {"spec": {"nodeSelector": {"disk": "ssd"}}},
+            id="a field of a field that is not there",
+        ),
+        pytest.param(
+            "spec.tolerations=[{key: a, operator: Exists}]",
+            {"spec": {"tolerations": [{"key": "a", "operator": "Exists"}]}},
+            id="a list",
+        ),
+    ],
+)
+def test_a_field_is_set(assignment: str, expected: dict[str, Any]) -> None:
+    pod: dict[str, Any] = {}
+    set_field(pod, assignment)
+    assert pod == expected
+
+
+@pytest.mark.parametrize("path", ["spec.containers.0.image", "spec.containers[0].image"])
+def test_an_entry_of_a_list_is_set(path: str) -> None:
+    pod: dict[str, Any] = {"spec": {"containers": [{"name": "a"}]}}
+    set_field(pod, f"{path}=b")
+    assert pod["spec"]["containers"] == [{"name": "a", "image": "b"}]
+
+
+@pytest.mark.parametrize(
+    "path", [r"metadata.labels.example\.com/tier", "metadata.labels['example.com/tier']"]
+)
+def test_dots_in_a_key_are_escaped_as_for_kubectl(path: str) -> None:
+    pod: dict[str, Any] = {}
+    set_field(pod, f"{path}=web")
+    assert pod == {"metadata": {"labels": {"example.com/tier": "web"}}}
+
+
+def test_another_priority_class_brings_its_own_priority() -> None:
+    pod: dict[str, Any] = {"spec": {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}}
+    set_field(pod, "spec.priorityClassName=high")
+    assert pod == {"spec": {"priorityClassName": "high"}}
+    set_field(pod, "spec.priority=7")
+    assert pod["spec"]["priority"] == 7
+
+
+def request(*arguments: str) -> dict[str, Any]:
+    return what_if_request(build_parser().parse_args(["what-if", *arguments]))
+
+
+POD = "{kind: Pod, metadata: {name: p, namespace: n}, spec: {containers: []}}"
+
+
+@pytest.fixture
+def pod_file(tmp_path: Path) -> str:
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("spec.nodeSelektor.disk=ssd", '--set: unknown field "spec.nodeSelektor"'),
+        ("spec.priority=high", "--set: .*cannot unmarshal"),
+    ],
+)
+def test_a_field_that_pods_do_not_have_is_refused(
+    assignment: str, message: str, pod_file: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        request("--pod", pod_file, "--set", assignment)
+
+
+def test_one_pod_is_explained_and_several_are_decided_in_turn(pod_file: str) -> None:
+    assert request("--pod", pod_file)["pod"]["metadata"]["name"] == "p"
+    several = request("--pod", pod_file, "--pod", pod_file)
+    assert len(several["pods"]) == 2
+    assert "pod" not in several
+
+
+@pytest.mark.parametrize(
+    ("arguments", "drain"),
+    [(["--drain", "a"], "a"), (["--drain", "a", "--drain", "b"], ["a", "b"])],
+)
+def test_every_drained_node_is_asked_for(arguments: list[str], drain: object) -> None:
+    assert request(*arguments) == {"count": 1, "drain": drain}
+
+
+@pytest.mark.parametrize(
+    "assignment", ["spec", "=1", "a..b=1", "list.9.a=1", "text.a.b=1", "a=[", "list.x=1"]
+)
+def test_what_is_no_path_is_refused(assignment: str) -> None:
+    with pytest.raises(ConfigurationError, match="--set"):
+        set_field({"list": [], "text": "t"}, assignment)
+
+
+def test_acts_are_written_with_the_namespace_of_their_objects() -> None:
+    words = "--relabel n1 a=b c- --relabel n2 a=b --taint n1 x:NoExecute -n shop"
+    words += " --delete pod/web --delete no/n3 --scale deploy/web=3 --scale sts/other/db=0"
+    assert request(*words.split()) == {
+        "count": 1,
+        "relabel": ["n1 a=b c-", "n2 a=b"],
+        "taint": ["n1 x:NoExecute"],
+        "delete": ["pod/shop/web", "node/n3"],
+        "scale": ["deployment/shop/web=3", "statefulset/other/db=0"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--relabel n1", "--relabel 'n1': expected the name of a node"),
+        ("--taint n1 a=b", "--taint 'n1 a=b': \"\" is no effect of a taint"),
+        ("--delete web", "--delete 'web': expected node/NAME"),
+        ("--scale web=3", "--scale 'web=3': expected KIND/NAMESPACE/NAME=REPLICAS"),
+    ],
+)
+def test_an_act_is_refused_before_anything_is_asked(arguments: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        request(*arguments.split())
+    assert message in f"{raised.value}"

@@ -1,0 +1,194 @@
+"""A shadow takes the place of its profile and gives it back, however often it is interrupted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from stellwerk.profiles.spec.profile_spec import PROMOTION_ANNOTATION
+from stellwerk_cli.promotion import Promotion, prepare_promotion
+from stellwerk_cli.promotion import promote as carry_out
+from stellwerk_kube.errors import ApiError, Conflict, SchedulerError
+from stellwerk_kube.json_values import JsonObject
+from tests.support.memory_client import MemoryClient
+
+PATH = "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles"
+WHOSE = {
+    "schedulerName": "packing",
+    "selector": {"namespaceSelector": {"matchLabels": {"team": "batch"}}},
+}
+ACTIVE = {**WHOSE, "weights": {"NodeResourcesFit": 5}}
+SHADOW = {"shadowOf": "packing", "sampleOneIn": 3, "weights": {"ImageLocality": 2}}
+
+
+def client() -> MemoryClient:
+    stored = MemoryClient()
+    for name, spec in {"packing": ACTIVE, "next": SHADOW}.items():
+        stored.put(f"{PATH}/{name}", {"metadata": {"name": name, "uid": name}, "spec": spec})
+    return stored
+
+
+async def promote(stored: MemoryClient, name: str) -> Promotion:
+    planned = await prepare_promotion(stored, name)
+    await carry_out(stored, planned)
+    return planned
+
+
+def specs(stored: MemoryClient) -> list[JsonObject]:
+    return [stored.objects[f"{PATH}/{name}"]["spec"] for name in ("packing", "next")]
+
+
+EXCHANGED = [
+    {**WHOSE, "weights": {"ImageLocality": 2}},
+    {"shadowOf": "packing", "sampleOneIn": 3, "weights": {"NodeResourcesFit": 5}},
+]
+
+
+async def test_they_change_places_and_back() -> None:
+    stored = client()
+    done = await promote(stored, "next")
+    assert (done.active["metadata"]["name"], done.resumed) == ("packing", False)
+    assert specs(stored) == EXCHANGED
+    await promote(stored, "next")
+    assert specs(stored) == [ACTIVE, SHADOW]
+
+
+async def test_a_dry_run_has_the_api_server_try_both_writes() -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    for name in ("packing", "next"):
+        obj = stored.objects[f"{PATH}/{name}"]
+        stored.objects[f"{PATH}/{name}?dryRun=All"] = obj
+    await carry_out(stored, planned, dry_run=True)
+    assert specs(stored) == [ACTIVE, SHADOW]
+    assert stored.requests == [
+        ("PUT", f"{PATH}/packing?dryRun=All"),
+        ("PUT", f"{PATH}/next?dryRun=All"),
+    ]
+
+
+async def test_a_status_that_is_written_meanwhile_is_no_edit() -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    for name in ("packing", "next"):
+        stored.put(f"{PATH}/{name}", {**stored.objects[f"{PATH}/{name}"], "status": {"x": 1}})
+    await carry_out(stored, planned)
+    assert specs(stored) == EXCHANGED
+
+
+async def test_an_edit_in_between_is_not_overwritten() -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    edited = {**ACTIVE, "weights": {"NodeResourcesFit": 9}}
+    stored.put(f"{PATH}/packing", {**stored.objects[f"{PATH}/packing"], "spec": edited})
+    with pytest.raises(Conflict, match="edited meanwhile"):
+        await carry_out(stored, planned)
+    assert specs(stored) == [edited, SHADOW]
+
+
+class Raced(MemoryClient):
+    """A client before whose writes another one has written `others`, one each."""
+
+    def __init__(self, others: list[JsonObject]) -> None:
+        super().__init__()
+        self.objects, self.others = client().objects, others
+
+    @override
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        if self.others:
+            self.put(path, {**self.objects[path], **self.others.pop(0)})
+            raise Conflict(f"replace {path}", 409, "Conflict", "the object has been modified")
+        return await super().replace(path, body)
+
+
+async def test_a_status_that_is_written_between_two_writes_is_kept() -> None:
+    stored = Raced([{"status": {"shadow": number}} for number in range(5)])
+    await promote(stored, "next")
+    assert specs(stored) == EXCHANGED
+    assert stored.objects[f"{PATH}/next"]["status"] == {"shadow": 4}
+
+
+async def test_a_status_that_is_written_without_end_is_a_conflict() -> None:
+    stored = Raced([{"status": {"shadow": number}} for number in range(100)])
+    with pytest.raises(Conflict):
+        await promote(stored, "next")
+    assert specs(stored) == [ACTIVE, SHADOW]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"spec": {**SHADOW, "sampleOneIn": 9}},
+        {"metadata": {"name": "next", "annotations": {PROMOTION_ANNOTATION: "{}"}}},
+    ],
+    ids=["spec", "annotation"],
+)
+async def test_an_edit_between_two_writes_is_not_overwritten(edit: JsonObject) -> None:
+    stored = Raced([edit])
+    with pytest.raises(Conflict, match="has been modified"):
+        await promote(stored, "next")
+    assert not [path for verb, path in stored.requests if verb == "PUT"]
+
+
+class Failing(MemoryClient):
+    """Fails at one write, before or after it took effect."""
+
+    def __init__(self, at: int, *, applied: bool) -> None:
+        super().__init__()
+        self.left, self.applied = at, applied
+
+    @override
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        self.left -= 1
+        if not self.left and not self.applied:
+            raise ApiError("replace", 500, "InternalError", "no answer")
+        answer = await super().replace(path, body)
+        if not self.left:
+            raise ApiError("replace", 500, "InternalError", "the answer was lost")
+        return answer
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize("write", [1, 2, 3])
+async def test_an_interrupted_promotion_is_finished_by_promoting_again(
+    write: int, *, applied: bool
+) -> None:
+    stored = Failing(write, applied=applied)
+    stored.objects = client().objects
+    with pytest.raises(ApiError):
+        await promote(stored, "next")
+    over = write == 3 and applied
+    if not over:
+        await promote(stored, "next")
+    assert specs(stored) == EXCHANGED
+    annotations = stored.objects[f"{PATH}/next"]["metadata"].get("annotations", {})
+    assert PROMOTION_ANNOTATION not in annotations
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        pytest.param("garbage", id="no JSON"),
+        pytest.param('["packing"]', id="no object"),
+        pytest.param('{"active": "packing", "spec": 5}', id="no spec"),
+        pytest.param('{"active": "other", "spec": {}}', id="of another profile"),
+        pytest.param('{"active": "packing", "spec": {"schedulerName": "x"}}', id="another name"),
+    ],
+)
+async def test_what_no_promotion_has_written_is_not_resumed(annotation: str) -> None:
+    stored = client()
+    shadow = stored.objects[f"{PATH}/next"]
+    shadow["metadata"]["annotations"] = {PROMOTION_ANNOTATION: annotation}
+    with pytest.raises(SchedulerError, match="is not what a promotion writes"):
+        await promote(stored, "next")
+    assert specs(stored) == [ACTIVE, SHADOW]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("packing", "has no spec.shadowOf"), ("absent", "there is no SchedulerProfile absent")],
+)
+async def test_what_shadows_nothing_is_not_promoted(name: str, message: str) -> None:
+    with pytest.raises(SchedulerError, match=message):
+        await promote(client(), name)
