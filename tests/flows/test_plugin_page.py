@@ -3,16 +3,13 @@
 import asyncio
 import re
 import sys
-import warnings
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from stellwerk import plugin_api
 from stellwerk.backend.queued_pod import Place
 from stellwerk.plugins import registry
 from stellwerk_cli.cli import main
@@ -22,32 +19,21 @@ from tests.support.in_process import InProcess, eventually, make_profile, quiet,
 from tests.support.repository import ROOT
 
 PAGE = ROOT / "docs" / "writing-a-plugin.md"
-FORMER_PAGE = ROOT / "tests" / "data" / "writing-a-plugin-6190be7.txt"
-"""The page as packages of users have followed it that are installed somewhere."""
 MODULE = "snippets_of_the_plugin_page"
 LABEL = "example.com/blinking-lights"
 
 
-def blocks(language: str, page: Path = PAGE) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
-
-
-@pytest.fixture(params=[PAGE, FORMER_PAGE], ids=["now", "as it was"])
-def page(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
-    """The page's Python as one module of a package, whose plugins are installed."""
-    yield from installed(request.param, tmp_path)
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 @pytest.fixture
-def newest_page(tmp_path: Path) -> Iterator[None]:
-    """The same of the page as it is now."""
-    yield from installed(PAGE, tmp_path)
-
-
-def installed(page: Path, directory: Path) -> Iterator[None]:
-    (directory / f"{MODULE}.py").write_text("\n".join(blocks("python", page)))
+def page(tmp_path: Path) -> Iterator[None]:
+    """The page's Python as one module of a package, whose plugins are installed."""
+    directory = tmp_path
+    (directory / f"{MODULE}.py").write_text("\n".join(blocks("python")))
     names = ["LightsPerNode", "Lights", "NormalizedLights", "PoolOnly"]
-    names += ["ExplainedPools", "OutOfService", "Cheapest"] if page == PAGE else []
+    names += ["ExplainedPools", "OutOfService", "Cheapest"]
     written = "\n".join(f"{name} = {MODULE}:{name}" for name in names)
     metadata = directory / "snippets-1.0.dist-info"
     metadata.mkdir()
@@ -104,7 +90,7 @@ async def test_the_filter_rejects_and_its_hint_wakes_for_another_pool_only() -> 
         await eventually(lambda: world.node_of("web") == "n")
 
 
-@pytest.mark.usefixtures("newest_page")
+@pytest.mark.usefixtures("page")
 async def test_a_proposal_and_a_line_of_the_plugin_are_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -119,7 +105,7 @@ async def test_a_proposal_and_a_line_of_the_plugin_are_printed(
     assert "• label n pool=shared" in printed
 
 
-@pytest.mark.usefixtures("newest_page")
+@pytest.mark.usefixtures("page")
 async def test_objects_of_a_kind_of_its_own_decide_and_wake() -> None:
     outage = {"metadata": {"name": "n", "uid": "outage", "resourceVersion": "1"}}
     async with running() as world:
@@ -133,7 +119,7 @@ async def test_objects_of_a_kind_of_its_own_decide_and_wake() -> None:
         await eventually(lambda: world.node_of("web") == "n")
 
 
-@pytest.mark.usefixtures("newest_page")
+@pytest.mark.usefixtures("page")
 async def test_a_source_of_numbers_decides_with_what_it_read_last() -> None:
     async def prices(_: str, **__: Any) -> dict[str, str]:
         return {"dear": "9", "cheap": "1"}
@@ -145,30 +131,3 @@ async def test_a_source_of_numbers_decides_with_what_it_read_last() -> None:
         world.apply(make_profile("lights", plugins=enabled))
         await eventually(lambda: bool(list(world.operator.world.objects.list("Prices"))))
         assert await placed(world, plugins=enabled) == "cheap"
-
-
-@pytest.mark.parametrize(
-    ("path", "names", "moved"),
-    [
-        ("framework.interface", ["NormalizeScorePlugin", "Reuse", "PreFilterResult"], 0),
-        ("framework.node_adapter", ["NodeScorePlugin", "NodeFilterPlugin"], 0),
-        ("framework.filter_result", ["FilterResult"], 1),
-        ("framework.services", ["Handle"], 0),
-        ("framework.events", ["QUEUE", "QUEUE_SKIP", "ClusterEventWithHint", "queue_if"], 0),
-        ("profiles.spec.config_model", ["ConfigModel"], 0),
-        ("snapshot.book", ["Book"], 0),
-        ("snapshot.changes", ["ChangeCursor"], 1),
-    ],
-)
-def test_what_the_page_named_is_where_it_was_and_at_the_one_door(
-    path: str, names: list[str], moved: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = f"stellwerk.{path}"
-    if moved:
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        found = import_module(module)
-    assert [each.category for each in warned] == [DeprecationWarning] * moved
-    assert all("stellwerk.plugin_api" in str(each.message) for each in warned)
-    assert all(getattr(found, name) is getattr(plugin_api, name) for name in names)

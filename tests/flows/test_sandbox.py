@@ -252,7 +252,8 @@ def tries(log: Path) -> list[str]:
 
 def after_program(line: str) -> list[str]:
     """The arguments of a printed command, which begins with the way to call this program."""
-    return line[line.index("stellwerk ") :].split()[1:]
+    name = re.compile(r"stellwerk(?:_cli)? ")
+    return name.split(line, maxsplit=1)[1].split()
 
 
 async def output_of_process(*arguments: str, environment: dict[str, str]) -> str:
@@ -260,7 +261,7 @@ async def output_of_process(*arguments: str, environment: dict[str, str]) -> str
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "stellwerk",
+        "stellwerk_cli",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **environment},
@@ -274,7 +275,7 @@ async def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     cases = tmp_path / "cases"
     case = {"id": "a", "nodes": [], "pod": make_pod("web")}
     cases.write_text(f"{json.dumps(case)}\n" * 5000)
-    command = f"{sys.executable} -m stellwerk decide {cases} | head -1"
+    command = f"{sys.executable} -m stellwerk_cli decide {cases} | head -1"
     process = await asyncio.create_subprocess_shell(
         f'bash -c "set -o pipefail; {command}"',
         stdout=asyncio.subprocess.PIPE,

@@ -24,7 +24,7 @@ _START_SECONDS = 60.0
 _END_SECONDS = 20.0
 _PROBE_SECONDS = 0.5
 _COMPARED = re.compile(r"cache compared with the API: (.*)")
-STELLWERK = "stellwerk"
+STELLWERK = "stellwerk_cli"
 
 
 def free_port() -> int:

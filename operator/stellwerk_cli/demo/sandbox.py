@@ -61,7 +61,7 @@ def own_command() -> str:
     """The way to call this command again: its name if that is enough, otherwise its path."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
-        return f"{sys.executable} -m stellwerk"
+        return f"{sys.executable} -m stellwerk_cli"
     found = which(called.name)
     if found is not None and Path(found).resolve() == called.resolve():
         return called.name
