@@ -6,7 +6,7 @@ WORKDIR /src
 # Two virtual environments without a pip of their own; the base's fills them. The first is the image's content,
 # with a copy of the interpreter in place of a link; the second builds the package.
 RUN python -m venv --without-pip --copies /opt/stellwerk && python -m venv --without-pip /opt/build
-COPY requirements/run.lock requirements/build.lock ./
+COPY requirements/run.lock requirements/build.lock requirements/
 RUN python -m pip --python /opt/stellwerk install --no-cache-dir --no-compile --require-hashes --only-binary :all: \
         --requirement requirements/run.lock \
     && python -m pip --python /opt/build install --no-cache-dir --require-hashes --only-binary :all: \

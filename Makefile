@@ -281,10 +281,11 @@ address: ## make address ADDRESS=https://…: where the project is published, in
 
 # GNUPGHOME names the keyring; without SIGN there is no provenance file.
 SIGN ?=
-HELM = $(shell command -v helm || ls $(VENV)/share/*/helm 2>/dev/null | head -1)
+# The one of the wheel is unpacked at its first use.
+HELM = $(shell command -v helm || $(BIN)/python -c 'from tests.support.kubectls import helm; print(helm())')
 
 .PHONY: chart
-chart: $(READY) ## the chart as an archive in dist/ and as an OCI layout in dist/chart (SIGN=KEY adds a provenance file)
+chart: $(TOOLS) ## the chart as an archive in dist/ and as an OCI layout in dist/chart (SIGN=KEY adds a provenance file)
 	@mkdir -p dist && rm -f dist/*.tgz && rm -rf dist/chart
 	@$(HELM) package charts/stellwerk --destination dist $(if $(SIGN),--sign --key "$(SIGN)" --keyring "$(KEYRING)")
 	@.ci/artifacts oci dist/stellwerk-*.tgz dist/chart
