@@ -6,10 +6,13 @@ import pytest
 
 from tests.structure.pod_way import PodWay, pod_way
 
-MODULES: Final = 24
-"""Beside plugins, models, metrics and `stellwerk_kube`; docs/the-way-of-a-pod.md numbers them."""
-CHANGES: Final = 256
-"""It is about 240; at 6190be7 there were 272, and 40 modules."""
+MODULES: Final = 28
+"""Beside plugins, models, metrics and `stellwerk_kube`; docs/the-way-of-a-pod.md numbers them.
+
+There were 24 while one module held the filter phase, the score phase and the binding points.
+"""
+CHANGES: Final = 272
+"""It is about 258; at 6190be7 there were 272, and 40 modules."""
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,13 @@
 """Verdicts, raw scores and statuses cached per pod spec, and recomputed only in rows that changed.
 
-Each framework has one ResultCache, which its filter and score phases share; results of dry runs
-follow a VerdictCursor as cached statuses do. A fast path that skips work whose result is known.
-For the first pod of a spec nothing is kept: of many specs there never is a second one.
-Invariants: a column equals what its plugins would answer for all rows at its position in the log,
-and is brought up to date before it is read; a VerdictCursor names a row if its node, a pod on it or
-a nomination that counts there changed since `catch_up`.
+Each framework has one ResultCache, which its filter and score phases share; the dry runs of
+preemption follow a VerdictCursor as cached statuses do. The cache skips work whose result is known:
+between two pods of a Deployment one row has changed, so that the filters of the second pod run on
+one row and not on 5,000 (12 µs and not 75 µs). Nothing is kept for the first pod of a spec, because
+many specs never have a second pod.
+Invariants: a column equals what its plugins would answer for all rows at its position in the change
+log, and is brought up to date before it is read. A VerdictCursor names a row if its node, a pod on
+it or a nomination that counts there changed since `catch_up`.
 """
 
 from collections import OrderedDict
@@ -34,14 +36,24 @@ from stellwerk.snapshot.columns import (
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 Compute = Callable[[NodeView], npt.NDArray[Element]]
-MAX_CACHE_BYTES = 128 << 20
-_BYTES_PER_ROW: Final = 40
-"""Of the columns of one spec, all plugins together."""
-_KEPT_KEYS: Final = 4
-_NEW_SHARE: Final = 4
-"""One part in so many is for keys that no second attempt has asked for yet."""
-_COMPILED_PER_JSON: Final = 12
-"""How many bytes a compiled spec takes for one of the JSON that it was compiled from."""
+MAX_CACHE_BYTES: Final = 128 << 20
+"""Memory for the columns of one framework and for the specs that are their keys. Beyond it, the
+least recently used columns are dropped, and their plugins run again. With 5,000 nodes there is
+room for about 500 specs."""
+MIN_COLUMN_SHARE: Final = 1 / 4
+"""Share of the nodes from which a phase uses cached columns. With 5,000 nodes, to compute the
+columns of all nodes costs as much as to run the filters on a quarter of them (42 µs). For a pod
+that is limited to fewer nodes, such as one of a DaemonSet, plugins run on these rows alone."""
+_COLUMN_BYTES_PER_NODE: Final = 40
+"""Estimated memory of one spec's columns of all plugins, for each node."""
+_MIN_KEPT_KEYS: Final = 4
+"""Specs whose columns stay whatever they take. Pods of a few specs that come by turns would
+otherwise compute everything anew in a cluster whose columns exceed the limit."""
+_NEW_KEYS_SHARE: Final = 1 / 4
+"""Share of the memory for specs that only one attempt has asked for. Pods of which no two are alike
+fill this share alone, and push no columns out of the rest."""
+_COMPILED_BYTES_PER_JSON_BYTE: Final = 12
+"""Estimated memory of a compiled spec, for each byte of the JSON that it was compiled from."""
 
 
 class CachedColumn(RowCursor, Generic[Element]):
@@ -189,7 +201,7 @@ class _Keys:
         self._by_key[key] = columns
         self._compiled_bytes += _compiled_bytes(key)
         while (
-            len(self._by_key) > _KEPT_KEYS
+            len(self._by_key) > _MIN_KEPT_KEYS
             and len(self._by_key) * columns_bytes + self._compiled_bytes > self._max_bytes
         ):
             self.drop(next(iter(self._by_key)))
@@ -215,8 +227,9 @@ class ResultCache:
     def __init__(self, snapshot: Snapshot, max_bytes: int = MAX_CACHE_BYTES) -> None:
         self._snapshot = snapshot
         self._max_bytes = max_bytes
-        self._came_back = _Keys(max_bytes - max_bytes // _NEW_SHARE)
-        self._new = _Keys(max_bytes // _NEW_SHARE)
+        new_bytes = int(max_bytes * _NEW_KEYS_SHARE)
+        self._came_back = _Keys(max_bytes - new_bytes)
+        self._new = _Keys(new_bytes)
         self._asked: tuple[ChangeLog, int, int] | None = None
         self._rows_asked = 0
         """Rows that were asked about anew, to be compared with what is kept."""
@@ -231,7 +244,7 @@ class ResultCache:
         found = self._came_back.use(key)
         if found is not None:
             return found
-        columns_bytes = _BYTES_PER_ROW * self._snapshot.size
+        columns_bytes = _COLUMN_BYTES_PER_NODE * self._snapshot.size
         asked = (uid, self._snapshot.usage_changes.position)
         found = self._new.use(key)
         if found is None:
@@ -360,7 +373,9 @@ def _compiled_bytes(key: Hashable) -> int:
     """The memory of a spec that is a key, or a part of one, in bytes."""
     parts = key if isinstance(key, tuple) else (key,)
     return sum(
-        _COMPILED_PER_JSON * part.size_bytes for part in parts if isinstance(part, SchedulingSpec)
+        _COMPILED_BYTES_PER_JSON_BYTE * part.size_bytes
+        for part in parts
+        if isinstance(part, SchedulingSpec)
     )
 
 
