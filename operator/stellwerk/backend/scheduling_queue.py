@@ -595,8 +595,8 @@ class SchedulingQueue:
 
 
 def _queue_order(each: tuple[QueuedPod, QueueingStrategy]) -> tuple[float, int]:
-    # Pods may return in the same moment, above all in virtual time. `returned_as` orders them: their
-    # order in the index cannot, because an update of a pod's status changes it.
+    # Pods may return in the same moment, above all in virtual time. `returned_as` orders them: the
+    # order of the index cannot, because an update of a pod's status changes it.
     return each[0].queued_at, each[0].returned_as
 
 
