@@ -35,7 +35,7 @@ def node_of(cpu: int) -> ClusterChange:
 def driver(monkeypatch: pytest.MonkeyPatch) -> QueueDriver:
     """Pods p1 to p9 that want 1 to 9 CPUs, all rejected; two specs are a slice."""
     monkeypatch.setattr(requeue_backlog, "MAX_UNITS_PER_SLICE", 2)
-    monkeypatch.setattr(unschedulable_pods, "_SLICE", 2)
+    monkeypatch.setattr(unschedulable_pods, "MAX_SPECS_PER_STEP", 2)
     hints = {"Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD, fits)]}
     driver = QueueDriver(Policy(registered=hints))
     for cpu in range(1, PODS + 1):
@@ -81,7 +81,7 @@ def test_a_pod_that_is_updated_before_its_turn_is_not_missed(driver: QueueDriver
 def test_many_that_are_updated_before_their_turn_are_looked_at_in_slices(
     driver: QueueDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unschedulable_pods, "_RELOCATED", 1)
+    monkeypatch.setattr(unschedulable_pods, "MAX_MOVED_PODS_PER_STEP", 1)
     driver.change(node_of(PODS))
     for cpu in range(3, PODS + 1):
         driver.queue.update(pod_info(f"p{cpu}", cpu=str(cpu), labels={"new": "label"}), driver.now)
