@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 
-_SPARE_ITEMS: Final = 64
+MIN_STALE_ITEMS: Final = 64
+"""A heap is rebuilt when it has this many more stale items than live ones. With fewer, rebuilding
+costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def set_backoff(entry: QueuedPod, backoff: Backoff) -> None:
 
 
 def is_backing_off(entry: QueuedPod, now: float) -> bool:
-    """Whether the entry's backoff has not passed; it includes all of its last window."""
+    """Return whether the entry's backoff has not passed; it includes all of its last window."""
     return entry.backoff_expiration > 0 and entry.backoff_expiration >= math.floor(now)
 
 
@@ -69,7 +71,7 @@ class _ExpirationHeap:
 
     def push(self, item: _Item, live: int) -> None:
         """Put in an item; `live` is how many items are not stale."""
-        if len(self._items) > 2 * live + _SPARE_ITEMS:
+        if len(self._items) > 2 * live + MIN_STALE_ITEMS:
             self._items = [each for each in self._items if not each.is_stale]
             heapify(self._items)
         heappush(self._items, item)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import CopyOnWrite
-from stellwerk.snapshot.existing_terms import MANY_TERMS
+from stellwerk.snapshot.existing_terms import MAX_TERMS_AT_ONCE
 from stellwerk.snapshot.pod_counts import Usage
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
@@ -38,7 +38,7 @@ class NodeRecord:
         """Pods added (+1) and removed (−1) since the snapshot's row was written, if it was."""
 
     def copy(self) -> "NodeRecord":
-        """The same node and pods, to be changed apart."""
+        """Copy the record; the node and the pods themselves are shared."""
         record = NodeRecord(self.name)
         record.node, record.written = self.node, self.written
         record.pods, record.usage = self.pods.copy(), self.usage.copy()
@@ -58,9 +58,9 @@ class Cache:
         self._pods: dict[str, PodInfo] = {}
         """Every pod on a node, assumed ones too, by uid."""
         self.rows_updated = 0
-        """How many rows of the snapshot have been written so far."""
+        """Number of rows of the snapshot written so far."""
         self.assumed_pods: dict[str, PodInfo] = {}
-        """Those of them that are assumed and not yet confirmed by the watch; written here alone."""
+        """Pods on nodes that are assumed, and not yet confirmed by the watch; written here only."""
         self._dirty: dict[str, None] = {}
         """Names of nodes that changed since the last update_snapshot, in order of change."""
         self._namespaces: dict[str, Mapping[str, str] | None] = {}
@@ -72,7 +72,7 @@ class Cache:
         self.on_write: Callable[[int], None] = lambda _: None
         """Called before the snapshot is written, with how many changed nodes at most; 0: all."""
         self.unindexed = 0
-        """How often `index_terms` has something to do before an update of the snapshot."""
+        """Number of next updates of the snapshot before which `index_terms` has work to do."""
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Cache:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether update_snapshot has something to write."""
+        """True if update_snapshot has something to write."""
         return bool(self._dirty or self._namespaces)
 
     @property
@@ -293,7 +293,7 @@ class Cache:
     def _put(self, pod: PodInfo) -> None:
         record = self._record(pod.node_name)
         self._pods[pod.uid] = record.pods[pod.uid] = pod
-        if pod.spec.pod_affinity.size > MANY_TERMS:
+        if pod.spec.pod_affinity.size > MAX_TERMS_AT_ONCE:
             self._large[pod.spec] = None
         self._count(record, pod, 1)
 
@@ -303,7 +303,7 @@ class Cache:
         self._count(record, pod, -1)
 
     def _count(self, record: NodeRecord, pod: PodInfo, change: int) -> None:
-        if pod.spec.pod_affinity.size > MANY_TERMS:
+        if pod.spec.pod_affinity.size > MAX_TERMS_AT_ONCE:
             # Entered before the next update; what that one leaves idle is dropped before another.
             self.unindexed = 2
         record.usage.count(pod, change)
@@ -312,7 +312,7 @@ class Cache:
         self._dirty[record.name] = None
 
     def _replace(self, before: PodInfo, pod: PodInfo) -> None:
-        """The same pod with a newer version of what nothing counts (status, resourceVersion)."""
+        """Replace a pod whose changed fields nothing counts (status, resourceVersion)."""
         record = self._record(before.node_name)
         self._pods[pod.uid] = record.pods[pod.uid] = pod
         self.snapshot.write_records(record.name, record.pods)

@@ -12,7 +12,7 @@ from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY
 from stellwerk_kube.json_values import JsonObject, text, text_or_empty, whole_number
 
 NO_PRIORITY: Final = (0, PREEMPT_LOWER_PRIORITY)
-"""What a pod without a class gets where no class is the default."""
+"""(priority, preemption policy) of a pod without a class, if no class is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class PriorityClasses:
         return found.resolved if found is not None else NO_PRIORITY
 
     def fork(self) -> "PriorityClasses":
-        """The same classes and resolved priorities; neither side sees what the other changes."""
+        """Copy the classes and resolved priorities; neither side sees changes of the other."""
         fork = PriorityClasses()
         fork._classes, fork._resolved = self._classes.copy(), self._resolved.copy()
         fork.waiting, fork._synced = self.waiting.copy(), self._synced

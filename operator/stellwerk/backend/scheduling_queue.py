@@ -78,7 +78,7 @@ class SchedulingQueue:
         self._moved = 0
         """Pods that changes have moved so far."""
         self._changed_at = 0.0
-        """When the last change came."""
+        """Time at which the last change came."""
 
     # --- what event handlers call ---------------------------------------------------------------
 

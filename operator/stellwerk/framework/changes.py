@@ -60,7 +60,7 @@ class Change(Protocol):
     """
 
     cost: ClassVar[Cost]
-    """How dear it is."""
+    """Effort of the change for the user; cheap changes are tried and shown first."""
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -360,11 +360,11 @@ class PodPart(IntEnum):
     """The part of a pod that is edited; parts are tried in this order."""
 
     PLACEMENT = auto()
-    """Where it may run: its node, affinity, spread constraints."""
+    """Limits on where it may run: its node, affinity, spread constraints."""
     NEEDS = auto()
-    """What it does without: a port, a volume, a claim."""
+    """Things it could do without: a port, a volume, a claim."""
     REQUESTS = auto()
-    """How much it requests: as much as nodes have, so that it is tried alone."""
+    """The amounts that it requests, cut to what nodes have; so they are tried alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,14 +408,14 @@ class EditObject:
     """
 
     kind: str
-    """What is done, as `ChangeFields.kind`: editClaim, freeClaim."""
+    """The act, as `ChangeFields.kind`: editClaim, freeClaim."""
     text: str
     object_kind: str
     obj: JsonObject
     edit: Callable[[JsonObject], None]
     """Makes the change in a copy of the object."""
     group: str = ""
-    """Of several edits of a group the first that helps is enough; empty: it is alone."""
+    """Name of a group of edits, of which the first that helps is enough; empty: it is alone."""
 
     @property
     def target(self) -> str:

@@ -218,7 +218,7 @@ class Services:
     worker: Worker = field(default_factory=NoWorker)
     """Computes what a plugin does not wait for."""
     metrics_recorder: MetricsRecorderOf = _unmeasured
-    """What measures the plugins of a profile."""
+    """Makes the recorder of a profile's metrics."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)

@@ -43,7 +43,7 @@ class Node:
     allocatable: Mapping[str, int]
     """Amount by resource; cpu in millicores, memory and storage in bytes, all else in units."""
     requested: Mapping[str, int]
-    """What its pods request, in the same units; "pods" is their number."""
+    """Amount that its pods request by resource, in the same units; "pods" is their number."""
     pods: tuple[PodInfo, ...]
     """Bound and assumed pods."""
 

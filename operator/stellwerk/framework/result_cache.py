@@ -68,11 +68,11 @@ class CachedColumn(RowCursor, Generic[Element]):
         self.values = values
         """(N,) codes, scores or a mask, by the plugin; free rows have any."""
         self.rewritten = True
-        """Whether values changed since `uniform` was worked out."""
+        """True if `values` changed since `uniform` was worked out."""
         self.uniform: int | None = None
         """The one value of all rows, if they are known to be equal."""
         self.normalized: int | None = None
-        """What `uniform` is after normalising, once it has been worked out."""
+        """`uniform` after normalising; None: not worked out yet."""
 
     def write(self, rows: RowColumn | slice, values: npt.NDArray[Element]) -> None:
         """Take over what the plugin says of the rows that changed; no row is new."""
@@ -169,7 +169,7 @@ class SpecColumns:
         self.first_asked = asked
         """(uid of the pod, position of `usage_changes`) of the attempt that asked first."""
         self.kept = False
-        """Whether another attempt has asked since, so that verdicts and scores are kept."""
+        """True if another attempt has asked since, so that verdicts and scores are kept."""
         self.filters: dict[str, CachedColumn[np.int32]] = {}
         self.scores: dict[str, CachedColumn[np.int64]] = {}
         self.fits: dict[tuple[str, ...], CachedColumn[np.bool_]] = {}
@@ -187,7 +187,7 @@ class _Keys:
         self._max_bytes = max_bytes
         self._by_key: OrderedDict[Hashable, SpecColumns] = OrderedDict()
         self._compiled_bytes = 0
-        """What the specs among the keys take, which are kept by their columns."""
+        """Memory of the specs among the keys, which live as long as their columns."""
 
     def use(self, key: Hashable) -> SpecColumns | None:
         """The columns of a key, which is the one used latest from now on; None: there are none."""

@@ -64,7 +64,7 @@ class RowFilters(FilterRunner):
         }
         """Filters that keep the default `filter_key`, so that nothing has to be called for it."""
         self.isolated = any(isinstance(plugin, IsolatedPlugin) for plugin, _ in self.runner.calls)
-        """Whether any filter is isolated: its cached answers are compared with new ones."""
+        """True if any filter is isolated: its cached answers are compared with new ones."""
 
     def is_costly(self, call: FilterCall) -> bool:
         """Return whether a filter runs last, and only on rows that every other filter passes."""

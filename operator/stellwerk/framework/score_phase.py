@@ -114,7 +114,7 @@ class _Scorer:
     weight: int
     trusted: bool
     keyed_by_spec: bool
-    """Whether it keeps the default `score_key`, so that nothing has to be called for it."""
+    """True if it keeps the default `score_key`, so that nothing has to be called for it."""
 
 
 class ScorePhase:
@@ -146,7 +146,7 @@ class ScorePhase:
 
     @property
     def empty(self) -> bool:
-        """Whether no plugin scores."""
+        """True if no plugin scores."""
         return not self._scorers
 
     def forget(self) -> None:

@@ -17,7 +17,7 @@ class PendingResult(Protocol[Result_co]):
     """A task that was handed over, under way."""
 
     def ready(self) -> bool:
-        """Whether there is a result, or a failure."""
+        """Return whether there is a result, or a failure."""
         ...
 
     def result(self) -> Result_co:

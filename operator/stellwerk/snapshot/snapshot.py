@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import (
-    CHANGES_KEPT,
+    MAX_KEPT_CHANGES,
     MAX_REQUESTED,
     ChangeLog,
     Element,
@@ -46,10 +46,11 @@ from stellwerk_kube.resource_amounts import CPU, MEMORY, PODS
 from stellwerk_kube.taints import Taint
 
 _FIRST_CAPACITY: Final = 16
-_SPARSE: Final = 4
-"""Columns for resources are made anew when not one in so many is in use."""
-_WORTH_COLUMNS: Final = 16
-"""From so many pods on, operations on columns are cheaper than one on each entry."""
+"""Rows of a new snapshot; the capacity doubles when it is used up."""
+_MIN_SHARE_OF_RESOURCE_ROWS: Final = 1 / 4
+"""Share of the rows of the (R, N) columns below which they are copied without the unused rows."""
+_MIN_PODS_FOR_COLUMNS: Final = 16
+"""Pods of an overlay from which one operation on columns is cheaper than one on each entry."""
 _NOTHING: Final[Mapping[str, int]] = {}
 
 BookT = TypeVar("BookT", bound=Book)
@@ -97,9 +98,9 @@ class Snapshot:
         self._visit_order: RowColumn | None = None
         self._rows: tuple[Sequence[int], RowColumn] | None = None
         self.open_trials = 0
-        """While there is one, only its changes are written."""
+        """Number of open trials; while there is one, only its changes are written."""
         self.pod_shapes = PodShapes()
-        """Which pods there were; counted only while a plugin asks, and in no column or book."""
+        """Shapes of the pods seen so far, counted only while a plugin asks."""
         self._books: dict[type[Book], Book] = {}
         self._filled: list[Book] = []
         """Books that follow every change."""
@@ -381,7 +382,7 @@ class Snapshot:
         self._taint_set = grown(self._taint_set, capacity)
         for log in (self.node_changes, self.usage_changes, self.record_changes):
             # Readers lag behind by all rows when the cluster is listed.
-            log.keep = max(CHANGES_KEPT, 2 * capacity)
+            log.keep = max(MAX_KEPT_CHANGES, 2 * capacity)
         for book in self._filled:
             book.grow(capacity)
 
@@ -404,7 +405,7 @@ class Snapshot:
         freed = self._resources.change_node(row, before, after)
         if not freed:
             return
-        if _SPARSE * len(self.resource_row) < len(self._allocatable):
+        if len(self.resource_row) < _MIN_SHARE_OF_RESOURCE_ROWS * len(self._allocatable):
             rows = self._resources.compact()
             self._allocatable, self._requested = self._allocatable[rows], self._requested[rows]
             self._publish()
@@ -480,7 +481,7 @@ class NodeOverlay:
         """(position, pod, +1 or −1) in the order of the calls."""
         self._net: dict[tuple[int, str], tuple[PodInfo, int]] = {}
         self._netted = 0
-        """How much of the log `_net` sums up."""
+        """Number of entries of the log that `_net` sums up."""
 
     def add_pod(self, position: int, pod: PodInfo) -> None:
         """Put a pod on the node at a position of the view."""
@@ -492,7 +493,7 @@ class NodeOverlay:
 
     def change_pods(self, pods: Sequence[tuple[int, PodInfo]], change: int) -> None:
         """Put many pods (+1), each on the node at its position, or take them off (−1)."""
-        if len(pods) < _WORTH_COLUMNS:
+        if len(pods) < _MIN_PODS_FOR_COLUMNS:
             for position, pod in pods:
                 self._change(position, pod, change)
             return
@@ -590,7 +591,7 @@ class NodeView:
         """The snapshot's rows in view: an index array, or the slice of all (free ones included)."""
         self.overlay = overlay
         self.whole: bool = isinstance(self.rows, slice)
-        """Whether the view is all rows in order, free ones included."""
+        """True if the view is all rows in order, free ones included."""
         self.size: int = self.rows.stop if isinstance(self.rows, slice) else len(self.rows)
         """n, as `len`."""
         self.only_row: int | None = None
@@ -616,7 +617,7 @@ class NodeView:
         return NodeView(self.snapshot, rows, overlay)
 
     def with_overlay(self) -> "NodeView":
-        """The same rows with a fresh overlay; changes are then made through `overlay`."""
+        """Return a view of these rows with a fresh overlay, through which changes are made."""
         return NodeView(self.snapshot, self.rows, NodeOverlay(self.snapshot, len(self)))
 
     def gather(self, column: npt.NDArray[Element]) -> npt.NDArray[Element]:
@@ -631,7 +632,7 @@ class NodeView:
         return self.gather(self.snapshot.allocatable[row])
 
     def offer(self, resource: str) -> OfferColumns:
-        """The same as scores divide by it."""
+        """Return `allocatable` in the form in which scores divide by it."""
         row = self.snapshot.resource_index(resource)
         if row is None:
             return OfferColumns(np.zeros(len(self)), np.ones(len(self)), everywhere=False)

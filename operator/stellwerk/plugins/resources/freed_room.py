@@ -42,7 +42,7 @@ class FreedRoom:
         self._free: dict[str, int] = {}
         """Free amounts of the node by resource, nominated pods not counted."""
         self._fitting: dict[SchedulingSpec, bool] = {}
-        """Whether pods of a spec fit the node."""
+        """True if pods of a spec fit the node."""
         self._leaving: dict[str, PodInfo] = {}
         """A victim on each node that was found leaving it. It counts until the node has another
         record of that pod."""
