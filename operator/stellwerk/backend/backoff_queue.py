@@ -1,8 +1,8 @@
-"""backoffQ: pods whose backoff has not passed, apart those that were rejected and those in error.
+"""backoffQ: pods that wait for their backoff to pass, rejected ones apart from those in error.
 
 Part of the scheduling queue. Invariant: pods leave in the order of the one-second window in which
-their backoff ends (`backoffQOrderingWindowDuration`; backoff is flushed as often), and within a
-window of rejected pods in activeQ's order, because an idle activeQ takes from here early.
+their backoff ends (`backoffQOrderingWindowDuration`; backoff is flushed once a second). Within a
+window, rejected pods leave in activeQ's order, because an idle activeQ pops them from here early.
 """
 
 import math

@@ -1,9 +1,9 @@
-"""Nodes, bound pods and assumed pods: the truth between watch events, with no I/O.
+"""Nodes, bound pods and assumed pods: the state between watch events, with no I/O.
 
 Event handlers add, update and remove; the scheduler assumes and forgets; `update_snapshot` writes
 the changed rows before each cycle. Invariant: a pod counts on exactly one node, and on that node
-until it is deleted, forgotten, or confirmed elsewhere; keys are uids, because a re-created name
-arrives before the old one's deletion.
+until it is deleted, forgotten, or confirmed on another one. Keys are uids, because the events of a
+re-created pod may arrive before the deletion of the old one, and both have one name.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,8 +1,8 @@
-"""Pods that are nominated to a node, until they are on it: what preemption freed is for them.
+"""Pods that are nominated to a node, until they are on it: preemption has freed resources for them.
 
-The queue keeps it in step with pod updates, the scheduler nominates and takes back, the framework
-asks for a node's nominated pods. Invariant: a pod is nominated to at most one node, and the record
-held here is its newest.
+The queue updates it with pods, the scheduler nominates and takes back, and the framework reads a
+node's nominated pods. Invariant: a pod is nominated to at most one node, and the record held here
+is its newest.
 """
 
 import math

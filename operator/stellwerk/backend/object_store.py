@@ -1,10 +1,9 @@
 """Every watched object that is neither a pod nor a node, as in the API, indexed as plugins need.
 
-ResourceSlices alone are kept parsed, since they hold every device of the cluster.
-
-Event handlers set and remove; plugins read, and VolumeBinding assumes what it is about to write.
-Invariant: an assumption stands in for the stored object, in every answer and index but `stored`,
-until it is restored or the API shows another resourceVersion or a deletion.
+ResourceSlices are the exception: they are kept parsed, because they name every device of the
+cluster. Event handlers set and remove; plugins read, and VolumeBinding assumes its next writes.
+Invariant: an assumption replaces the stored object, in every answer and index but `stored`, until
+it is restored or the API shows another resourceVersion or a deletion.
 """
 
 from collections import deque

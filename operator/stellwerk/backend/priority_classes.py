@@ -1,8 +1,8 @@
-"""PriorityClasses, and what admission would have made of them for pods without a priority.
+"""PriorityClasses, and the priorities that admission would have given to pods without one.
 
-Event handlers keep it in step with the cluster and give `resolve_for` to the pod parser; `decide`
-fills one from its case. Invariant: a priority that has been resolved for a pod stays that pod's
-until it is gone, whatever is added, made default or deleted meanwhile.
+Event handlers update it and give `resolve_for` to the pod parser; `decide` fills one from its case.
+Invariant: a priority that was resolved for a pod stays that pod's until the pod is gone, whichever
+classes are added, made default or deleted meanwhile.
 """
 
 from dataclasses import dataclass

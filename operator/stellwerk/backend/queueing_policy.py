@@ -1,8 +1,8 @@
 """Protocols of the scheduling queue: its policy, read from profiles, and its observer.
 
 `world.profiles.Profiles` implements the policy, `scheduler.observers.instruments.QueueMetrics` the
-observer: frameworks and metrics live above this layer. Invariant: no method
-raises; the policy contains what plugins do.
+observer: frameworks and metrics live above this layer. Invariant: no method raises; the policy
+catches exceptions of plugins.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,8 @@
-"""Changes to a cluster or a pod that may let the pod fit, as values that can be tried and said.
+"""Changes to a cluster or a pod that may let the pod fit, as values that are tried and described.
 
-Plugins propose them. `explain.would_fit` tries each `Change` in a trial, `suggested_edits`
-each `EditObject` apart; both describe those that help. `Change` lists what a new kind needs.
-Invariant: a change alters the trial that it is applied to and nothing else, and its description
-says all of it.
+Plugins propose them. `explain.would_fit` tries each `Change` in a trial, `suggested_edits` each
+`EditObject`; both describe those that help. The docstring of `Change` lists what a new kind needs.
+Invariant: a change alters only the trial that it is applied to, and its description is complete.
 """
 
 from abc import abstractmethod

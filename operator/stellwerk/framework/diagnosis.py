@@ -1,4 +1,4 @@
-"""The reasons for which no node takes a pod, node by node, and their text in an event.
+"""The reasons why no node takes a pod, node by node, and their text in an event.
 
 The filter phase makes a Diagnosis when a cycle fails; PostFilter plugins, events and explanations
 read it. Invariant: the texts are kube-scheduler's, reasons counted and sorted as text.

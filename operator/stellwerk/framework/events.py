@@ -1,9 +1,9 @@
 """Cluster events and queueing hints: which change can end which plugin's rejection.
 
-Plugins register events, event handlers classify changes (`node_update_actions`,
-`pod_update_actions`; for pods without a node the queue does), the queue matches the two.
+Plugins register events. Event handlers classify changes (`node_update_actions`,
+`pod_update_actions`; for pods without a node the queue does), and the queue matches the two.
 Invariants: names are those of kube-scheduler's metrics and logs ("NodeUpdateNodeTaint"); an update
-has exactly the actions of what differs.
+has one action for each part that differs, and none for parts that no plugin reads.
 """
 
 from collections.abc import Callable, Iterator, Mapping

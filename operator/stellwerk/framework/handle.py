@@ -1,7 +1,7 @@
 """The services that the scheduler offers to plugins, bound to one profile.
 
-`app` and `decide` make the services; the runtime names itself with `serve`, as plugins are made
-before it. Invariant: a handle serves one profile for as long as its framework lives.
+`app` and `decide` make the services. Plugins are made before the framework, which registers itself
+by `serve`. Invariant: a handle serves one profile for as long as its framework lives.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""The extension points: one Protocol each, and what each answers.
+"""The extension points: one Protocol for each, and the results that they return.
 
-Plugins inherit the points they implement, the runtime calls them in a profile's order. Invariant:
+Plugins inherit the points they implement; the runtime calls them in a profile's order. Invariant:
 everything up to Reserve is synchronous and pure on the snapshot; only Permit, PreBind, Bind and
-PostBind wait.
+PostBind may wait.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """The short way to write a plugin: one function of one node, in place of columns.
 
-Users inherit one of these and register the class as an entry point of group `stellwerk.plugins`;
-the framework sees ordinary Filter and Score plugins. Invariant: a node that the function is shown
-is what the view says of it, pods added and taken away by an overlay included.
+Users inherit one of these classes and register theirs as an entry point of group
+`stellwerk.plugins`; the framework sees ordinary Filter and Score plugins. Invariant: the node shown
+to the function equals the view's row, including pods that an overlay has added or taken away.
 """
 
 from abc import abstractmethod

@@ -1,9 +1,9 @@
-"""A plugin that does not come with Stellwerk, wrapped: what it does wrong ends at its attempt.
+"""The wrapper of plugins that do not come with Stellwerk: their faults end at the attempt.
 
-The assembly wraps every plugin that does not come with Stellwerk; those that do are called directly
-and pay nothing for it. Invariant: a call of a isolated plugin answers in the form that its
-extension point asks for, or raises a PluginFailure that names the plugin and the point. What is
-reused of its answers, it can have made of the pod's part alone by which the answers are kept.
+The assembly wraps each such plugin. Plugins that come with Stellwerk are called directly, and pay
+nothing. Invariants: a call of an isolated plugin returns the form that its extension point asks
+for, or raises a PluginFailure that names plugin and point. Where its answers are cached by a part
+of the pod, the plugin can read only that part.
 """
 
 import logging

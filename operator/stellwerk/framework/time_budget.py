@@ -1,8 +1,8 @@
 """The scheduling coroutine's time that each profile's foreign plugins and extenders take.
 
-The plugin guard and the extenders of a profile note what they took, the scheduling coroutine asks
-before each attempt. Invariant: what is answered depends on the last ten seconds alone, and a
-profile without foreign code is never set back.
+The plugin guard and the extenders of a profile report the time of each call; the scheduling
+coroutine asks before each attempt. Invariant: the answer depends on the last ten seconds only, and
+a profile without foreign code is never throttled.
 """
 
 from collections import deque

@@ -1,8 +1,8 @@
-"""The values that extension points answer and read: statuses, verdicts of filters, CycleState.
+"""The values that extension points read and return: statuses, verdicts of filters, CycleState.
 
 Every plugin, the runtime and the queue use them. An unschedulable pod is a Status, never an
-exception. Invariants: a Status is immutable, its reasons are kube-scheduler's texts; the status of
-a row is that of the first plugin, in the profile's order, that rejects it; nothing in a CycleState
+exception. Invariants: a Status is immutable, and its reasons are kube-scheduler's texts. A row's
+status is that of the first plugin, in the profile's order, that rejects it. Nothing in a CycleState
 outlives the attempt.
 """
 

@@ -1,7 +1,7 @@
-"""Computing that a plugin does not wait for: handed over in one cycle, looked at in a later one.
+"""Computations that a plugin does not wait for: submitted in one cycle, read in a later one.
 
-Plugins hand over, `app` and simulations carry out. Invariant: handing over and looking never wait;
-what is handed over can be pickled, since it may go to another process.
+Plugins submit, `app` and simulations compute. Invariant: submitting and reading never wait; the
+arguments can be pickled, because they may go to another process.
 """
 
 from collections.abc import Callable

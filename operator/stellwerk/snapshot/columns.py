@@ -1,12 +1,12 @@
 """Column types of the snapshot, logs of changes, and maps that forks share.
 
-Everything that computes on nodes uses these. Letters in shapes: N nodes (rows), n rows of a view,
-R resources, D domains. Units: cpu in millicores, memory and storage in bytes, the rest counts.
-Readers that keep results between cycles hold a cursor for each log that they depend on; books keep
-their state in CopyOnWrite maps, so that a fork costs one copy of the outer map. Invariants: a row
-is a slot, and one that holds no node is False in `alive` and means nothing elsewhere; a cursor
-gives every key appended since it last caught up, or None: look at everything; a value is changed in
-place only by the map that alone holds it.
+Letters in shapes: N nodes (rows), n rows of a view, R resources, D domains. Units: cpu in
+millicores, memory and storage in bytes, the rest counts. Readers that keep results between cycles
+hold a cursor for each log that they depend on. Books keep their state in CopyOnWrite maps, so that
+a fork costs one copy of the outer map.
+Invariants: a row is a slot, and one that holds no node is False in `alive` and means nothing
+elsewhere. A cursor gives every key appended since it last caught up, or None: read everything. A
+value is changed in place only by the map that is its only owner.
 """
 
 from collections.abc import Collection, Hashable, ItemsView, Iterator, KeysView, Mapping

@@ -1,4 +1,4 @@
-"""The book of container images that nodes hold, for ImageLocality.
+"""Container images that nodes hold, by row, for ImageLocality.
 
 As in kube-scheduler's cache (imageStates, v1.36), an image keeps the size that the first of its
 nodes reported until no node holds it. Invariant: all rows of an image show the same size.

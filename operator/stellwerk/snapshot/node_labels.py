@@ -1,9 +1,9 @@
-"""The book of node labels: one column for each key that is asked for, and the domains it makes.
+"""Node labels by row: one column for each key that is asked for, and the domains it makes.
 
 Selectors read the columns, pairwise plugins the topologies. Keys that no node has share one empty
 column and one topology without domains, so that made-up keys cost nothing. Invariant: a column is
 kept up to date from when it was first asked for; a topology that is still valid equals one made
-anew.
+from scratch.
 """
 
 from collections.abc import Iterable, KeysView

@@ -1,11 +1,11 @@
-"""Counts of what the pods of each node request, have or match, by keys of their own.
+"""Counts of the pods of each node by other keys than columns have, and sums of their requests.
 
-Requests in sum (Usage: the cache keeps one for each node, a trial makes one for a row that it
-changes), and books of the snapshot: host ports, volumes, priorities, and the pods that match each
-pairwise term, for InterPodAffinity, PodTopologySpread and SelectorSpread. Pods are counted by
-LabelSet first, so that a new term is counted from label sets and not from pods. Invariants: sums
-are exact, also where the columns stop at MAX_REQUESTED; whatever the order of events, every count
-equals one made from scratch; a key is there while a pod in some row has it.
+`Usage` is the sum of requests: the cache keeps one for each node, a trial makes one for a row that
+it changes. The rest are books of the snapshot: host ports, volumes, priorities, and the pods that
+match each pairwise term, for InterPodAffinity, PodTopologySpread and SelectorSpread. Pods are
+counted by LabelSet first, so that a new term is counted from label sets and not from pods.
+Invariants: sums are exact, also where the columns stop at MAX_REQUESTED. Whatever the order of
+events, every count equals one made from scratch. A key exists while a pod in some row has it.
 """
 
 from collections import Counter

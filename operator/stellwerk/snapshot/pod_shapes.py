@@ -1,11 +1,11 @@
-"""The shapes of pods that a cluster has been asked to run, counted in limited memory.
+"""The shapes of pods that a cluster was asked to run, counted in limited memory.
 
-A shape is what GPU plugins compare pods by: cpu, GPUs, and the models that a pod admits. Plugins
-without typical pods of their own read the counts; they belong to the snapshot, so that an edited
-profile goes on with what was seen under the one before. Invariants: a shape follows from what the
-pod asks for alone, and is as small for a made-up pod as for any other; a pod counts once, however
-often it is tried; what is remembered follows from the pods and their order, never from time; and
-made-up shapes, however many, take the place of the rarest ones alone.
+A shape is the part of a pod that GPU plugins compare: cpu, GPUs, and the models that it admits.
+Plugins without typical pods of their own read the counts. The snapshot keeps them, so that an
+edited profile goes on with those of the one before. Invariants: a shape follows from the pod's
+requests and selectors, and has a bounded size. A pod counts once, however often it is tried. The
+counts follow from the pods and their order, never from time. Made-up shapes, however many, replace
+only the rarest ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,10 +1,10 @@
 """The cluster as columns: one long-lived object that cycles read and only the cache writes.
 
 Plugins see it through a NodeView, some rows of it, perhaps with a NodeOverlay. Rows are stable
-slots: capacity doubles, `alive` marks those in use, and the node's uid tells a re-used row. What is
-counted by other keys than resources is kept by books. Invariant: after `Cache.update_snapshot`
-every column and book equals a rebuild from the cache's nodes and pods; the change logs name every
-row that differs from any earlier state.
+slots: capacity doubles, `alive` marks those in use, and the node's uid tells a re-used row. State
+that is no amount of a resource is kept by books. Invariant: after `Cache.update_snapshot` every
+column and book equals a rebuild from the cache's nodes and pods, and the change logs name every row
+that differs from any earlier state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
