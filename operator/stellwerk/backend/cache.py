@@ -199,9 +199,10 @@ class Cache:
         return len(self._dirty)
 
     def write_ahead(self, nodes: int) -> bool:
-        """Write so many of the changed nodes before update_snapshot does; whether some are left.
+        """Write up to `nodes` changed nodes before update_snapshot does; returns if any are left.
 
-        After a list of a large cluster all of them take seconds. Nothing may be decided in between.
+        After a list of a large cluster all of them take seconds, in which the event loop must run.
+        Nothing may be decided in between.
         """
         self._refuse_in_trial()
         if self._dirty:
@@ -213,7 +214,7 @@ class Cache:
         return bool(self._dirty)
 
     def update_snapshot(self) -> Snapshot:
-        """Write what changed since the last call; nothing but this and `write_ahead` writes it."""
+        """Write all changes since the last call; only this and `write_ahead` write the snapshot."""
         self._refuse_in_trial()
         snapshot = self.snapshot
         if self.is_dirty:
@@ -234,8 +235,8 @@ class Cache:
     def fork(self) -> "Cache":
         """A cache of the same nodes and pods, with a snapshot of its own, as of now.
 
-        Nodes, pods and the specs that they share are not copied, and what is known of each node is
-        copied by the side that first changes it. Neither side sees what the other changes.
+        Nodes, pods and the specs that they share are not copied. The record of a node is copied by
+        the side that changes it first, so that neither side sees changes of the other.
         """
         self._refuse_in_trial()
         fork = Cache(self.snapshot.fork())
@@ -252,6 +253,8 @@ class Cache:
 
     def _write(self, record: NodeRecord) -> None:
         snapshot = self.snapshot
+        # Books count the pods that came and went since the row was written, not all pods of the
+        # node: a binding to a node with 110 pods costs one count.
         changes, record.uncounted = record.uncounted, []
         row = snapshot.row_of.get(record.name)
         replaced = record.written is not None and (
@@ -304,7 +307,8 @@ class Cache:
 
     def _count(self, record: NodeRecord, pod: PodInfo, change: int) -> None:
         if pod.spec.pod_affinity.size > MAX_TERMS_AT_ONCE:
-            # Entered before the next update; what that one leaves idle is dropped before another.
+            # Its terms are indexed before the next update. The one after that drops the terms that
+            # are idle by then.
             self.unindexed = 2
         record.usage.count(pod, change)
         if record.written is not None:  # else all its pods are counted when its row is written

@@ -234,12 +234,13 @@ class ResultCache:
         self._rows_asked = 0
         """Rows that were asked about anew, to be compared with what is kept."""
         self._changed: NodeView | None = None
-        """The last answer: the columns of a pod mostly stand at the same position."""
+        """The last answer of `_changed_rows`, for `_asked`."""
 
     def columns(self, key: Hashable, uid: str = "") -> SpecColumns:
-        """The columns of a key, made empty when new; the least recently used make room.
+        """Return the columns of a key, empty ones if it is new; the least recently used go.
 
-        `uid`: of the pod that asks, mostly once for its verdicts and once for its scores.
+        `uid`: the pod that asks, mostly once for its verdicts and once for its scores. A second
+        attempt, by another pod or after a change, makes the columns worth keeping.
         """
         found = self._came_back.use(key)
         if found is not None:
@@ -263,9 +264,10 @@ class ResultCache:
         self._asked = self._changed = None
 
     def row_to_ask(self, fits: Mask) -> int | None:
-        """The next row to compare with its kept answer; None: there is none.
+        """Choose the next row to compare with its cached answer; None: there is none.
 
-        Every other row is one that fits, since a pod may be bound there; each kind goes round.
+        Every second one is a row that fits, because a pod may be bound there. Both kinds are gone
+        through row by row, so that each row is compared in time.
         """
         self._rows_asked += 1
         number, alive = self._rows_asked // 2, self._snapshot.alive
@@ -357,7 +359,11 @@ class ResultCache:
         return snapshot.node_changes if reuse is Reuse.NODE else snapshot.usage_changes
 
     def _changed_rows(self, cursor: RowCursor) -> NodeView | None:
-        """The rows to recompute, shared and read only; None: so many that it takes all of them."""
+        """Find the rows to recompute, as a view that is shared; None: all rows.
+
+        Above half of the rows, one pass over all of them is cheaper. The columns of a pod mostly
+        stand at one position, so that the view of the last call is returned to most of them.
+        """
         log = cursor.changes
         asked = (log, cursor.position, log.position)
         if asked != self._asked:

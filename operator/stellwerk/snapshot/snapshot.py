@@ -142,7 +142,7 @@ class Snapshot:
         self.priorities = self.book(Priorities)
 
     def book(self, kind: type[BookT]) -> BookT:
-        """The book of that class, registered when first asked for.
+        """Return the book of that class, which is registered when first asked for.
 
         A new one is filled from the rows by the next `Cache.update_snapshot`, before a cycle reads,
         and stays registered.
@@ -166,6 +166,8 @@ class Snapshot:
     def visit_order(self) -> RowColumn:
         """(alive,) rows in the order of kube-scheduler's node tree: a node of each zone in turn."""
         if self._visit_order is None:
+            # The plain version is a loop over zones that takes the next node of each. Sorted by
+            # (place within the zone, zone) the rows have that order, without a loop over nodes.
             zone_ids: dict[str, int] = {}
             rows, numbers = self.rows
             zones = np.array(
@@ -188,7 +190,7 @@ class Snapshot:
         return self._rows
 
     def look_again(self, rows: Iterable[int]) -> None:
-        """Have answers cached with Reuse.USAGE made anew: a plugin knows more of the rows now."""
+        """Recompute answers cached with Reuse.USAGE: a plugin knows more about the rows now."""
         for row in rows:
             self.usage_changes.append(row)
 
@@ -231,7 +233,7 @@ class Snapshot:
         return found
 
     def make_rows(self, resources: Iterable[str]) -> None:
-        """Make the rows of all that some node offers in one look at the nodes."""
+        """Make the rows of those of the resources that some node offers, in one pass over nodes."""
         rows, offered = self._resources.row_of, self._resources.is_offered
         missing = [each for each in resources if each not in rows and offered(each)]
         if missing:
@@ -242,7 +244,7 @@ class Snapshot:
         return self._extended[row]
 
     def fork(self) -> "Snapshot":
-        """A snapshot that shows the same, for another cache; neither shows the other's changes.
+        """Copy the snapshot for another cache; neither shows changes of the other.
 
         Columns, maps and books are copied; nodes, pods and the specs that they share are not. The
         change logs begin with the fork: earlier positions get the answer "too long ago".
@@ -274,7 +276,7 @@ class Snapshot:
     # --- what the cache writes, between cycles, and a trial -------------------------------------
 
     def fill_books(self) -> None:
-        """Let the books that were registered since the last call see the rows there are."""
+        """Fill the books that were registered since the last call from the rows."""
         for book in self.unfilled:
             book.grow(self._capacity)
             for row, node in enumerate(self.nodes):
@@ -283,6 +285,7 @@ class Snapshot:
                     for pod in self.pods[row].values():
                         book.count_pod(row, pod, 1)
         self._filled += self.unfilled
+        # Books of nodes alone, such as images, are left out of `count_pod`: it runs for each pod.
         self._pod_books += (
             book for book in self.unfilled if type(book).count_pod is not Book.count_pod
         )
@@ -335,6 +338,7 @@ class Snapshot:
         self._requested[: len(NATIVE_RESOURCES), row] = [
             min(amount, MAX_REQUESTED) for amount in usage.amounts
         ]
+        # Most nodes have no extended resource in use, before or after.
         if usage.extended or self._extended[row]:
             self._write_extended(row, usage.extended)
         self._nonzero_requested[0, row] = min(usage.nonzero_cpu_millis, MAX_REQUESTED)
@@ -381,13 +385,14 @@ class Snapshot:
         self._unschedulable = grown(self._unschedulable, capacity)
         self._taint_set = grown(self._taint_set, capacity)
         for log in (self.node_changes, self.usage_changes, self.record_changes):
-            # Readers lag behind by all rows when the cluster is listed.
+            # A list of the cluster changes every row at once, and readers must not lose those.
             log.keep = max(MAX_KEPT_CHANGES, 2 * capacity)
         for book in self._filled:
             book.grow(capacity)
 
     def _write_allocatable(self, row: int, before: NodeInfo | None, node: NodeInfo) -> None:
         offer = node.allocatable
+        # Updates of nodes mostly change labels or taints.
         if before is not None and before.allocatable == offer:
             return
         self._offers.clear()
@@ -401,7 +406,7 @@ class Snapshot:
     def _free_resources(
         self, row: int, before: Mapping[str, int], after: Mapping[str, int]
     ) -> None:
-        """Another offer of a node: rows of resources that no node offers now are zeroed."""
+        """Change the offer of a node, and zero the rows of resources that no node offers now."""
         freed = self._resources.change_node(row, before, after)
         if not freed:
             return
@@ -414,7 +419,7 @@ class Snapshot:
             self._requested[freed] = 0
 
     def _add_resources(self, resources: Iterable[str]) -> Mapping[str, int]:
-        """Rows for resources that have none and that some node offers."""
+        """Make rows for resources that have none and that some node offers."""
         added = {resource: self._resources.take(resource) for resource in resources}
         rows = self._resources.used
         if rows > len(self._allocatable):
