@@ -32,7 +32,7 @@ class Backoff:
     """0 turns backoff off."""
 
     def seconds(self, failures: int) -> float:
-        """The pause after so many failures in a row: doubled each time, up to the maximum."""
+        """Return the pause after `failures` in a row: doubled each time, up to the maximum."""
         if failures == 0 or self.max_seconds == 0:
             return 0.0
         # Beyond 2^64 any initial pause is above any maximum; a huge exponent would overflow.

@@ -235,7 +235,7 @@ class IndexedObjectStore(ObjectStore):
 
     @contextmanager
     def before(self, assumptions: int) -> Iterator[None]:
-        """For the time of a block, show everything as it was when so many had been made.
+        """Show everything, inside a block, as it was when `assumptions` had this number.
 
         Nothing may be assumed or restored meanwhile.
         """

@@ -55,7 +55,7 @@ class QueueObserver(Protocol):
     def hints_evaluated(
         self, plugin: str, event: str, result: str, times: int, seconds: float
     ) -> None:
-        """A plugin's hint function ran so many times for a change, for so many seconds together.
+        """Count calls of a plugin's hint function for a change: their number, and their total time.
 
         `result` is Queue, QueueSkip or Error.
         """

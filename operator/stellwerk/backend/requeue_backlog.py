@@ -18,12 +18,12 @@ hint function."""
 UNITS_PER_MOVE: Final = 4
 """Cost of moving one pod to another place, in units (calls of a hint function)."""
 MAX_UNITS_PER_SLICE: Final = 1_000
-"""Units of work before the event loop runs. 1,000 calls of hint functions take 1 to 2 ms, and 4 ms
-if each pod is also moved."""
+"""Units of work before the event loop runs. They take 1 to 2 ms if they are calls of hint
+functions, and 4 ms if they are moves."""
 MAX_PENDING_CHANGES: Final = 64
 """Changes that may wait in the backlog. Beyond this number, the queue calls no hints for them and
-retries every unschedulable pod once: one attempt for each pod costs no more than the hints of so
-many changes, and the backlog cannot grow without bound."""
+retries every unschedulable pod once. That costs at most one attempt for each pod, and the backlog
+has a bound."""
 
 
 class _Item(NamedTuple):

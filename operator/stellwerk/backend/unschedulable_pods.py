@@ -229,7 +229,7 @@ class UnschedulablePods:
         """Judge a change for one pod, in the index or not (`isPodWorthRequeuing`)."""
         if change.resource is Resource.WILDCARD:
             return QueueingStrategy.AFTER_BACKOFF
-        # The pod's own update may concern plugins that rejected it besides the one that gates it.
+        # The pod's own update may concern plugins that rejected it, not only the one that gates it.
         hints = self._group(entry).hints.matching(change, gated=False)
         if hints is None:
             return QueueingStrategy.SKIP

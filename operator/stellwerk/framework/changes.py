@@ -108,7 +108,7 @@ def amounts_text(amounts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange(Change):
-    """A change to one node, which is written anew as `changed` says."""
+    """A change to one node, which `changed` returns as it would be."""
 
     node_name: str
 
@@ -144,7 +144,7 @@ class FreeResources(NodeChange):
 
     @override
     def changed(self, node: NodeInfo) -> NodeInfo:
-        # For the pod it is all the same whether less is requested or more is offered.
+        # For the pod, a smaller request has the effect of a larger offer.
         offered = dict(node.allocatable)
         for resource, amount in self.amounts:
             offered[resource] = offered.get(resource, 0) + amount

@@ -63,7 +63,7 @@ class Action(Flag):
     """The deletion of the pod has begun. kube-scheduler has no name for it (Update)."""
     UPDATE_POD_OTHER = auto()
     UPDATE_OTHER = auto()
-    """Any update of a kind whose updates are not told apart."""
+    """Any update of a kind whose updates are not distinguished."""
     UPDATE_NODE = (
         UPDATE_NODE_ALLOCATABLE
         | UPDATE_NODE_LABEL

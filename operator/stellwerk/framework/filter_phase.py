@@ -5,8 +5,8 @@ what-if questions do the same. PreFilter runs first, then the filters judge the 
 ways. All three give the same result, and tests compare them (tests/properties/framework):
 
 1. Cached statuses (`_cached_statuses`): while pods are nominated, and if every filter's answer
-   depends on the pod's spec and the row alone. Only rows that changed are judged anew, with the
-   nominated pods on them.
+   depends on the pod's spec and the row alone. Only rows that changed are judged again, with
+   the nominated pods on them.
 2. Few rows (`_filter_few_rows`): if PreFilter, or the placement of a group, leaves less than a
    quarter of the nodes, every filter runs on these rows alone, and nothing is cached.
 3. Cached columns (`_filter_by_columns`): in all other cases. A filter's verdicts for all rows are
@@ -265,8 +265,8 @@ class FilterPhase:
     def _cached_statuses(self, found: Feasibility, pod: PodInfo) -> CachedStatuses | None:
         """Return every row's status, up to date; None if it cannot be cached for this pod.
 
-        Without this, each nominated pod would make every attempt judge its row anew, and `diagnose`
-        would run all filters on all rows for each pod that is rejected.
+        Without this, each nominated pod would make every attempt judge its row again, and
+        `diagnose` would run all filters on all rows for each pod that is rejected.
         """
         calls, others = self.filters.split_by_reuse(found.state, pod)
         by_deadline = self._nominations.depends_on_deadline(pod)

@@ -41,7 +41,7 @@ class FilterResults:
 
     @property
     def fails(self) -> IntColumn:
-        """(n,) how many plugins turn each node away."""
+        """(n,) number of plugins that reject each node."""
         total = np.zeros(len(self.rows), np.int64)
         for result in self.results.values():
             total += result.codes != 0
@@ -54,7 +54,7 @@ class FilterResults:
         return mask
 
     def failing(self, position: int) -> list[str]:
-        """The plugins that turn one node away."""
+        """List the plugins that reject one node."""
         return [name for name, result in self.results.items() if result.codes[position]]
 
     def status(self, plugin: str, position: int) -> Status:

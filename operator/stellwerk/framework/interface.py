@@ -326,8 +326,8 @@ class ProposePlugin(Plugin, Protocol):
     ) -> Iterable[Proposal | None]:
         """Return changes that are worth a try; a generator may yield None between steps.
 
-        With a row, which the plugin turns away, changes to that node or to the pod for its sake;
-        `nodes` are all nodes then. Without one, what the pod could do without: `nodes` are those
-        that fewest plugins turn away.
+        With a row, which the plugin rejects, propose changes to that node, or to the pod so that
+        it fits there; `nodes` are all nodes then. Without a row, propose changes to the pod only;
+        `nodes` are those that fewest plugins reject.
         """
         ...

@@ -60,7 +60,7 @@ class NodeFilterPlugin(_WithArguments, FilterPlugin):
     """A Filter plugin that looks at one node at a time.
 
     `filter_reuse` may be set to NODE or USAGE if the answer depends on nothing but pod.spec and the
-    node (and, with USAGE, its pods): nodes are then looked at again only when they change.
+    node (and, with USAGE, its pods): the function then runs again only for nodes that changed.
     """
 
     def __init__(self, handle: Handle, args: BaseModel | None = None) -> None:

@@ -344,7 +344,7 @@ class IsolatedPlugin:
 # --- the part of a pod that answers may depend on ------------------------------------------------
 
 _SPEC_FIELDS: Final = frozenset({"spec", "priority", "amounts"})
-"""The attributes of a pod that its spec says by itself."""
+"""The attributes of a pod that follow from its spec."""
 _FIELDS_BY_SCOPE: Final = MappingProxyType(
     {
         HintScope.SPEC: _SPEC_FIELDS | {"nominated_node_name"},
@@ -489,7 +489,7 @@ def _check_own_status(plugin: IsolatedPlugin, answer: object, _: tuple[Any, ...]
 
 
 def _check_nothing(_: IsolatedPlugin, __: object, ___: tuple[Any, ...]) -> None:
-    """Whatever is answered is not looked at."""
+    """Accept any answer; nothing reads it."""
 
 
 def _check_sort_key(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> tuple[float, ...]:

@@ -48,7 +48,7 @@ _COLUMN_BYTES_PER_NODE: Final = 40
 """Estimated memory of one spec's columns of all plugins, for each node."""
 _MIN_KEPT_KEYS: Final = 4
 """Specs whose columns stay whatever they take. Pods of a few specs that come by turns would
-otherwise compute everything anew in a cluster whose columns exceed the limit."""
+otherwise compute everything again in a cluster whose columns exceed the limit."""
 _NEW_KEYS_SHARE: Final = 1 / 4
 """Share of the memory for specs that only one attempt has asked for. Pods of which no two are alike
 fill this share alone, and push no columns out of the rest."""
@@ -75,7 +75,7 @@ class CachedColumn(RowCursor, Generic[Element]):
         """`uniform` after normalising; None: not worked out yet."""
 
     def write(self, rows: RowColumn | slice, values: npt.NDArray[Element]) -> None:
-        """Take over what the plugin says of the rows that changed; no row is new."""
+        """Write the plugin's answers for the rows that changed; no row is new."""
         self.values[rows] = values
         self.position = self.changes.position
         self.rewritten = True
@@ -95,7 +95,7 @@ class VerdictCursor:
         """(uid, node) of the pod whose own nomination was left out: it counts for all others."""
 
     def changed(self, pod: PodInfo) -> set[int] | None:
-        """The rows to look at again for this pod, free ones too; None: all of them."""
+        """List the rows to judge again for this pod, free ones included; None: all rows."""
         rows, names = self._usage.changed(), self._nominees.changed()
         if rows is None or names is None:
             return None
@@ -106,7 +106,7 @@ class VerdictCursor:
         return {*rows, *(row_of[name] for name in names if name in row_of)}
 
     def catch_up(self, pod: PodInfo) -> None:
-        """Every row has been looked at for this pod."""
+        """Note that every row was judged for this pod."""
         self._usage.catch_up()
         self._nominees.catch_up()
         self._own = self._own_of(pod)
@@ -232,7 +232,7 @@ class ResultCache:
         self._new = _Keys(new_bytes)
         self._asked: tuple[ChangeLog, int, int] | None = None
         self._rows_asked = 0
-        """Rows that were asked about anew, to be compared with what is kept."""
+        """Number of rows compared with their cached answer so far."""
         self._changed: NodeView | None = None
         """The last answer of `_changed_rows`, for `_asked`."""
 

@@ -48,7 +48,7 @@ class RowFilters(FilterRunner):
         self, plugins: PluginsByPoint, nominations: Nominations, metrics_recorder: MetricsRecorder
     ) -> None:
         self.runner = PointRunner(FILTER, plugins, metrics_recorder)
-        # Names are read once: `name` of an isolated plugin is looked up through its wrapper.
+        # Names are read once: `active` and `split_by_reuse` compare them for each pod.
         self._named = [(call[0].name, call) for call in self.runner.calls]
         self._extensions = PRE_FILTER_EXTENSIONS.among(PRE_FILTER.among(plugins))
         self._nominations = nominations

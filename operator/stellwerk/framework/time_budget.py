@@ -75,7 +75,7 @@ class TimeBudget:
         """The reason to throttle the profile's pods; empty if there is none.
 
         Names the source that took most. The text stays the same while the reason does, so that a
-        condition is not written anew at each attempt.
+        condition is not written again at each attempt.
         """
         spent = self._profiles.get(scheduler_name)
         if spent is None or self._share >= 1:

@@ -353,7 +353,7 @@ class CycleState:
         self.preemption_asked = False
         """True if the attempt has come to preemption."""
         self.without_victims = False
-        """True if no victims are searched for, because other namespaces have the time now."""
+        """True if no victims are searched for, because other pods need the time now."""
         self.victims_searched = False
         """True if victims were searched for, or would have been if there were time for it."""
         self.bind_outcome_unknown = False
@@ -419,9 +419,9 @@ class Feasibility:
     pre_filter: Status = OK
     """A rejection of the pod as a whole."""
     node_names: frozenset[str] | None = None
-    """Only these nodes were looked at (PreFilter)."""
+    """The nodes that PreFilter named; None: all nodes."""
     restricted_by: tuple[str, ...] = ()
-    """The plugins that named them."""
+    """The plugins that named `node_names`."""
     evaluated: int = 0
     """Number of nodes considered, as kube-scheduler counts them."""
     rows: RowColumn | None = field(default=None, repr=False)
@@ -431,7 +431,7 @@ class Feasibility:
     """`fits` and `evaluated` as the filters left them, where only the nominated row was kept."""
 
     def keep(self, rows: RowColumn, *, evaluated: int) -> None:
-        """Let only these of the feasible rows count, having looked at so many nodes."""
+        """Keep only these of the feasible rows; `evaluated` nodes were considered for them."""
         self.rows, self.evaluated = rows, evaluated
         self.fits = np.zeros_like(self.fits)
         self.fits[rows] = True
@@ -505,7 +505,7 @@ class PlacementSums:
 
 
 def joined_placements(placements: Sequence[PlacementSums]) -> PlacementSums:
-    """Join placements that were looked at one by one, of which each has the same resources."""
+    """Join placements that were summed up one by one; all have the same resources."""
     names = placements[0].allocatable.keys()
     return PlacementSums(
         np.concatenate([each.members for each in placements]),

@@ -47,7 +47,7 @@ class _Never(PendingResult[Result], Generic[Result]):
 
 
 class NoWorker(Worker):
-    """Computes nothing: decisions that are only looked at begin no work."""
+    """Computes nothing: decisions made for explanations start no work."""
 
     @override
     def compute(self, work: Callable[[], Result]) -> PendingResult[Result]:

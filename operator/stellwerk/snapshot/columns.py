@@ -103,7 +103,7 @@ def grown(column: npt.NDArray[Element], capacity: int, fill: int = 0) -> npt.NDA
 
 
 class Changes(Generic[Key]):
-    """A log of what changed, of which only the newest part is held."""
+    """A log of changes that keeps only the newest ones."""
 
     def __init__(self, position: int = 0, keep: int = MAX_KEPT_CHANGES) -> None:
         """`position`: where a fork's log goes on; what came before is too long ago to tell."""
@@ -169,10 +169,10 @@ class ChangeCursor(Generic[Key]):
         return self.position == self.changes.position
 
     def changed(self, at_most: int | None = None) -> list[Key] | None:
-        """The keys to look at again, each once, in the order of their first change.
+        """List the keys to read again, each once, in the order of their first change.
 
-        None: look at everything, because the reader never has, because it was too long ago to tell,
-        or because more than `at_most` changes were noted.
+        None: read everything, because the reader never has, because the log no longer has all
+        changes since, or because there are more than `at_most`.
         """
         changed = self.changes.since(self.position)
         if changed is None or (at_most is not None and len(changed) > at_most):
@@ -180,11 +180,11 @@ class ChangeCursor(Generic[Key]):
         return list(dict.fromkeys(changed)) if len(changed) > 1 else changed
 
     def catch_up(self) -> None:
-        """Everything up to now has been looked at."""
+        """Note that everything up to now was read."""
         self.position = self.changes.position
 
     def advance(self) -> list[Key] | None:
-        """The keys to look at again, as `changed` says; they count as looked at from now on."""
+        """Return `changed()`, and note that these keys were read."""
         changed = self.changed()
         self.catch_up()
         return changed
@@ -205,7 +205,7 @@ class RowCursor(ChangeCursor[int]):
     __slots__ = ("_size", "snapshot")
 
     def __init__(self, snapshot: HasRows, changes: ChangeLog, *, caught_up: bool = False) -> None:
-        """`caught_up`: every row has just been looked at."""
+        """`caught_up`: every row was just read."""
         self.changes = changes
         self.snapshot = snapshot
         self.position = changes.position if caught_up else _BEFORE_ALL

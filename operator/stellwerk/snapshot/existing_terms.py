@@ -84,7 +84,7 @@ class TermGroup:
     def counts(self, rows: int) -> IntColumn:
         """(rows,) int64, pods times weights of all terms, required ones with 1; read only.
 
-        Added up anew only when a pod with terms has come or gone: one pod may have thousands.
+        Summed up again only when a pod with terms came or went: one pod may have thousands.
         """
         changes = self._changes()
         if changes != self._counted_at or rows != len(self._counts):
@@ -126,7 +126,7 @@ class ExistingTerms:
         self._changes = 0
         """Number of times that a pod with terms came or went."""
         self._idle: dict[SchedulingSpec, None] = {}
-        """Specs with many terms of which there is no pod, or not yet; their terms count nothing."""
+        """Specs with many terms that have no pod, or none yet; their terms count nothing."""
 
     def __len__(self) -> int:
         return len(self._terms)
@@ -210,7 +210,7 @@ class ExistingTerms:
             self._idle.pop(spec, None)
 
     def _enter(self, affinity: PodAffinity) -> tuple[ExistingTerm, ...]:
-        """The terms of a spec of which there are pods now."""
+        """Enter the terms of a spec that has pods now."""
         return tuple([self._entered(*each) for each in _terms_of(affinity)])
 
     def _entered(self, kind: TermKind, affinity_term: AffinityTerm, weight: int) -> ExistingTerm:
@@ -224,7 +224,7 @@ class ExistingTerms:
         return term
 
     def _leave(self, terms: tuple[ExistingTerm, ...]) -> None:
-        """Drop the terms of a spec of which no pod is left, unless other specs have them."""
+        """Drop the terms of a spec without pods, unless other specs have them."""
         for term in terms:
             term.specs -= 1
             if term.specs == 0:

@@ -95,7 +95,7 @@ class ResourceRows:
         return freed
 
     def compact(self) -> list[int]:
-        """Number the rows in use anew, without gaps; returns which they were."""
+        """Renumber the rows in use without gaps; returns their old numbers."""
         rows = list(self.row_of.values())
         self.row_of = {resource: row for row, resource in enumerate(self.row_of)}
         self.used = len(rows)

@@ -92,7 +92,7 @@ class Snapshot:
         self.usage_changes = ChangeLog()
         """Rows whose node object or pods changed."""
         self.record_changes = ChangeLog()
-        """Rows with newer records of the same pods, of which nothing that is counted changed."""
+        """Rows with newer records of the same pods, with no change in anything that is counted."""
         self._zones: list[str] = []
         """(N,) `zone_key` of each row's node; a free row's means nothing."""
         self._visit_order: RowColumn | None = None
@@ -346,7 +346,7 @@ class Snapshot:
         self.usage_changes.append(row)
 
     def write_records(self, node_name: str, pods: Mapping[str, PodInfo]) -> None:
-        """Show newer records of the same pods, of which nothing that is counted changed."""
+        """Show newer records of the same pods, with no change in anything that is counted."""
         row = self.row_of.get(node_name)
         if row is not None:
             self.pods[row] = pods

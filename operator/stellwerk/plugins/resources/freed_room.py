@@ -2,9 +2,9 @@
 
 kube-scheduler v1.36 retries every pod that was rejected for want of resources when another pod
 ends. If hundreds of pods preempt, each victim's end would then cause an attempt of every other
-preemptor, and each such attempt is in vain. Invariant: a pod is spared only while victims of its
-own preemption are leaving, during which it cannot preempt others, and only if it does not fit the
-node that was freed. An end on its own node always wakes it.
+preemptor, and none of these attempts would succeed. Invariant: a pod is spared only while victims
+of its own preemption are leaving, during which it cannot preempt others, and only if it does not
+fit the node that was freed. An end on its own node always wakes it.
 """
 
 from collections.abc import Callable
