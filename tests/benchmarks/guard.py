@@ -25,7 +25,8 @@ from typing import Any, Final
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.framework.runtime import FilterPhase, ScorePhase
+from stellwerk.framework.filter_phase import FilterPhase
+from stellwerk.framework.score_phase import ScorePhase
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.schedule_one import ScheduleOne

@@ -20,7 +20,8 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.framework.runtime import FilterPhase, ScorePhase
+from stellwerk.framework.filter_phase import FilterPhase
+from stellwerk.framework.score_phase import ScorePhase
 from stellwerk.handlers.delivery import Delivery
 from stellwerk.scheduler import event_handlers
 from stellwerk.scheduler.binding_cycle import BindingCycle, BindingTasks

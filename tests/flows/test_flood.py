@@ -8,10 +8,10 @@ import asyncio
 
 import pytest
 
-from stellwerk.backend.scheduling_queue import UNDELAYED_PODS
+from stellwerk.backend.namespace_fairness import MAX_PODS_IN_ARRIVAL_ORDER
 from tests.benchmarks.flood import Load, run
 
-FEW = 5 * UNDELAYED_PODS
+FEW = 5 * MAX_PODS_IN_ARRIVAL_ORDER
 """Those that count as having come when they came, and what is decided until the others' turns."""
 
 

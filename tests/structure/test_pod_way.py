@@ -6,10 +6,14 @@ import pytest
 
 from tests.structure.pod_way import PodWay, pod_way
 
-MODULES: Final = 24
-"""Beside plugins, models, metrics and `stellwerk_kube`; docs/the-way-of-a-pod.md numbers them."""
-CHANGES: Final = 256
-"""It is about 240; at 6190be7 there were 272, and 40 modules."""
+MODULES: Final = 30
+"""Beside plugins, models, metrics and `stellwerk_kube`; docs/the-way-of-a-pod.md numbers them.
+
+There were 24 while two modules held what stands in eight now: the phases of the framework, and the
+parts of the scheduling queue.
+"""
+CHANGES: Final = 288
+"""It is about 274; at 6190be7 there were 272, and 40 modules."""
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.node_resources_fit import FreedRoom
+from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from tests.support.builders import make_node, make_pod

@@ -1,8 +1,8 @@
-"""backoffQ: pods whose backoff has not passed, apart those that were rejected and those in error.
+"""backoffQ: pods that wait for their backoff to pass, rejected ones apart from those in error.
 
 Part of the scheduling queue. Invariant: pods leave in the order of the one-second window in which
-their backoff ends (`backoffQOrderingWindowDuration`; backoff is flushed as often), and within a
-window of rejected pods in activeQ's order, because an idle activeQ takes from here early.
+their backoff ends (`backoffQOrderingWindowDuration`; backoff is flushed once a second). Within a
+window, rejected pods leave in activeQ's order, because an idle activeQ pops them from here early.
 """
 
 import math
@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 
-_SPARE_ITEMS: Final = 64
+MIN_STALE_ITEMS: Final = 64
+"""A heap is rebuilt when it has this many more stale items than live ones. With fewer, rebuilding
+costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Backoff:
     """0 turns backoff off."""
 
     def seconds(self, failures: int) -> float:
-        """The pause after so many failures in a row: doubled each time, up to the maximum."""
+        """Return the pause after `failures` in a row: doubled each time, up to the maximum."""
         if failures == 0 or self.max_seconds == 0:
             return 0.0
         # Beyond 2^64 any initial pause is above any maximum; a huge exponent would overflow.
@@ -44,7 +46,7 @@ def set_backoff(entry: QueuedPod, backoff: Backoff) -> None:
 
 
 def is_backing_off(entry: QueuedPod, now: float) -> bool:
-    """Whether the entry's backoff has not passed; it includes all of its last window."""
+    """Return whether the entry's backoff has not passed; it includes all of its last window."""
     return entry.backoff_expiration > 0 and entry.backoff_expiration >= math.floor(now)
 
 
@@ -69,7 +71,7 @@ class _ExpirationHeap:
 
     def push(self, item: _Item, live: int) -> None:
         """Put in an item; `live` is how many items are not stale."""
-        if len(self._items) > 2 * live + _SPARE_ITEMS:
+        if len(self._items) > 2 * live + MIN_STALE_ITEMS:
             self._items = [each for each in self._items if not each.is_stale]
             heapify(self._items)
         heappush(self._items, item)

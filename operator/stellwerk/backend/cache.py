@@ -1,9 +1,9 @@
-"""Nodes, bound pods and assumed pods: the truth between watch events, with no I/O.
+"""Nodes, bound pods and assumed pods: the state between watch events, with no I/O.
 
 Event handlers add, update and remove; the scheduler assumes and forgets; `update_snapshot` writes
 the changed rows before each cycle. Invariant: a pod counts on exactly one node, and on that node
-until it is deleted, forgotten, or confirmed elsewhere; keys are uids, because a re-created name
-arrives before the old one's deletion.
+until it is deleted, forgotten, or confirmed on another one. Keys are uids, because the events of a
+re-created pod may arrive before the deletion of the old one, and both have one name.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import CopyOnWrite
-from stellwerk.snapshot.existing_terms import MANY_TERMS
+from stellwerk.snapshot.existing_terms import MAX_TERMS_AT_ONCE
 from stellwerk.snapshot.pod_counts import Usage
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
@@ -38,7 +38,7 @@ class NodeRecord:
         """Pods added (+1) and removed (−1) since the snapshot's row was written, if it was."""
 
     def copy(self) -> "NodeRecord":
-        """The same node and pods, to be changed apart."""
+        """Copy the record; the node and the pods themselves are shared."""
         record = NodeRecord(self.name)
         record.node, record.written = self.node, self.written
         record.pods, record.usage = self.pods.copy(), self.usage.copy()
@@ -58,9 +58,9 @@ class Cache:
         self._pods: dict[str, PodInfo] = {}
         """Every pod on a node, assumed ones too, by uid."""
         self.rows_updated = 0
-        """How many rows of the snapshot have been written so far."""
+        """Number of rows of the snapshot written so far."""
         self.assumed_pods: dict[str, PodInfo] = {}
-        """Those of them that are assumed and not yet confirmed by the watch; written here alone."""
+        """Pods on nodes that are assumed, and not yet confirmed by the watch; written here only."""
         self._dirty: dict[str, None] = {}
         """Names of nodes that changed since the last update_snapshot, in order of change."""
         self._namespaces: dict[str, Mapping[str, str] | None] = {}
@@ -72,7 +72,7 @@ class Cache:
         self.on_write: Callable[[int], None] = lambda _: None
         """Called before the snapshot is written, with how many changed nodes at most; 0: all."""
         self.unindexed = 0
-        """How often `index_terms` has something to do before an update of the snapshot."""
+        """Number of next updates of the snapshot before which `index_terms` has work to do."""
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Cache:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether update_snapshot has something to write."""
+        """True if update_snapshot has something to write."""
         return bool(self._dirty or self._namespaces)
 
     @property
@@ -199,9 +199,10 @@ class Cache:
         return len(self._dirty)
 
     def write_ahead(self, nodes: int) -> bool:
-        """Write so many of the changed nodes before update_snapshot does; whether some are left.
+        """Write up to `nodes` changed nodes before update_snapshot does; returns if any are left.
 
-        After a list of a large cluster all of them take seconds. Nothing may be decided in between.
+        After a list of a large cluster all of them take seconds, in which the event loop must run.
+        Nothing may be decided in between.
         """
         self._refuse_in_trial()
         if self._dirty:
@@ -213,7 +214,7 @@ class Cache:
         return bool(self._dirty)
 
     def update_snapshot(self) -> Snapshot:
-        """Write what changed since the last call; nothing but this and `write_ahead` writes it."""
+        """Write all changes since the last call; only this and `write_ahead` write the snapshot."""
         self._refuse_in_trial()
         snapshot = self.snapshot
         if self.is_dirty:
@@ -234,8 +235,8 @@ class Cache:
     def fork(self) -> "Cache":
         """A cache of the same nodes and pods, with a snapshot of its own, as of now.
 
-        Nodes, pods and the specs that they share are not copied, and what is known of each node is
-        copied by the side that first changes it. Neither side sees what the other changes.
+        Nodes, pods and the specs that they share are not copied. The record of a node is copied by
+        the side that changes it first, so that neither side sees changes of the other.
         """
         self._refuse_in_trial()
         fork = Cache(self.snapshot.fork())
@@ -252,6 +253,8 @@ class Cache:
 
     def _write(self, record: NodeRecord) -> None:
         snapshot = self.snapshot
+        # Books count the pods that came and went since the row was written, not all pods of the
+        # node: a binding to a node with 110 pods costs one count.
         changes, record.uncounted = record.uncounted, []
         row = snapshot.row_of.get(record.name)
         replaced = record.written is not None and (
@@ -293,7 +296,7 @@ class Cache:
     def _put(self, pod: PodInfo) -> None:
         record = self._record(pod.node_name)
         self._pods[pod.uid] = record.pods[pod.uid] = pod
-        if pod.spec.pod_affinity.size > MANY_TERMS:
+        if pod.spec.pod_affinity.size > MAX_TERMS_AT_ONCE:
             self._large[pod.spec] = None
         self._count(record, pod, 1)
 
@@ -303,8 +306,9 @@ class Cache:
         self._count(record, pod, -1)
 
     def _count(self, record: NodeRecord, pod: PodInfo, change: int) -> None:
-        if pod.spec.pod_affinity.size > MANY_TERMS:
-            # Entered before the next update; what that one leaves idle is dropped before another.
+        if pod.spec.pod_affinity.size > MAX_TERMS_AT_ONCE:
+            # Its terms are indexed before the next update. The one after that drops the terms that
+            # are idle by then.
             self.unindexed = 2
         record.usage.count(pod, change)
         if record.written is not None:  # else all its pods are counted when its row is written
@@ -312,7 +316,7 @@ class Cache:
         self._dirty[record.name] = None
 
     def _replace(self, before: PodInfo, pod: PodInfo) -> None:
-        """The same pod with a newer version of what nothing counts (status, resourceVersion)."""
+        """Replace a pod whose changed fields nothing counts (status, resourceVersion)."""
         record = self._record(before.node_name)
         self._pods[pod.uid] = record.pods[pod.uid] = pod
         self.snapshot.write_records(record.name, record.pods)

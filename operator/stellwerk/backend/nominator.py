@@ -1,8 +1,8 @@
-"""Pods that are nominated to a node, until they are on it: what preemption freed is for them.
+"""Pods that are nominated to a node, until they are on it: preemption has freed resources for them.
 
-The queue keeps it in step with pod updates, the scheduler nominates and takes back, the framework
-asks for a node's nominated pods. Invariant: a pod is nominated to at most one node, and the record
-held here is its newest.
+The queue updates it with pods, the scheduler nominates and takes back, and the framework reads a
+node's nominated pods. Invariant: a pod is nominated to at most one node, and the record held here
+is its newest.
 """
 
 import math
@@ -27,8 +27,10 @@ class Nominator(Nominations):
         self._node_of: dict[str, str] = {}
         self._changes: Changes[str] = Changes()
         self.kept_until: dict[str, float] = {}
-        """When the room that is kept for a pod is free again (monotonic seconds), by uid; only of
-        room that others leave by themselves. It counts while the pod is nominated."""
+        """Time at which the resources kept for a pod will be free (monotonic seconds), by uid.
+
+        Only for resources that other pods free by ending in time. It counts while the pod is
+        nominated."""
         self.now: Callable[[], float] = lambda: -math.inf
         """Tells monotonic seconds; the World sets it."""
         self.on_nominated: Callable[[PodInfo, str], None] = lambda *_: None
@@ -121,7 +123,7 @@ class Nominator(Nominations):
             self._changes.append(node_name)
 
     def fork(self) -> "Nominator":
-        """The same nominations; neither side sees what the other changes."""
+        """Copy the nominations; neither side sees changes of the other."""
         fork = Nominator()
         fork.by_node = {node_name: pods.copy() for node_name, pods in self.by_node.items()}
         fork._node_of = self._node_of.copy()

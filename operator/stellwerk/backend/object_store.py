@@ -1,10 +1,9 @@
 """Every watched object that is neither a pod nor a node, as in the API, indexed as plugins need.
 
-ResourceSlices alone are kept parsed, since they hold every device of the cluster.
-
-Event handlers set and remove; plugins read, and VolumeBinding assumes what it is about to write.
-Invariant: an assumption stands in for the stored object, in every answer and index but `stored`,
-until it is restored or the API shows another resourceVersion or a deletion.
+ResourceSlices are the exception: they are kept parsed, because they name every device of the
+cluster. Event handlers set and remove; plugins read, and VolumeBinding assumes its next writes.
+Invariant: an assumption replaces the stored object, in every answer and index but `stored`, until
+it is restored or the API shows another resourceVersion or a deletion.
 """
 
 from collections import deque
@@ -22,9 +21,10 @@ from stellwerk_kube.resource_slice import kept_slice
 ObjectKey: TypeAlias = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 
-_KEPT_CHANGES: Final = 8192
-_LATEST_ASSUMED: Final = 256
-"""So many assumptions can be set aside for a moment: more than the volumes of a pod."""
+_MAX_KEPT_CHANGES: Final = 8192
+"""Changes of one kind that are kept. A reader that is further behind reads every object."""
+_MAX_SET_ASIDE: Final = 256
+"""Latest assumptions that can be set aside and restored: more than a pod has volumes and claims."""
 
 
 def _claim_of_volume(volume: JsonObject) -> str:
@@ -46,7 +46,7 @@ _INDEXES: Final[Mapping[str, Mapping[str, Callable[[JsonObject], str]]]] = {
 }
 """Kind → index → the value an object is found by; "" is not indexed."""
 _KEPT: Final[Mapping[str, Callable[[JsonObject], JsonObject]]] = {"ResourceSlice": kept_slice}
-"""Kinds of which there is too much to keep as in the API; what is kept in place of an object."""
+"""Kind → a function that shortens its objects, for kinds that are too large to keep as they are."""
 
 
 class _Table:
@@ -54,10 +54,10 @@ class _Table:
 
     def __init__(self, kind: str) -> None:
         self.objects: dict[ObjectKey, JsonObject] = {}
-        """What readers see: stored objects, or what is assumed in their place."""
+        """The objects that readers see: stored ones, or those assumed in their place."""
         self.replaced: dict[ObjectKey, JsonObject] = {}
         """The stored object behind each assumption."""
-        self.changes: Changes[ObjectKey] = Changes(keep=_KEPT_CHANGES)
+        self.changes: Changes[ObjectKey] = Changes(keep=_MAX_KEPT_CHANGES)
         self._kind = kind
         self._value_of = _INDEXES.get(kind, {})
         self._found: dict[str, CopyOnWrite[str, dict[ObjectKey, None]]] = {
@@ -87,10 +87,10 @@ class _Table:
         return (self.objects[key] for key in self._found[index].get(value) or ())
 
     def fork(self) -> "_Table":
-        """The same objects; the changes before are too long ago to tell."""
+        """Copy the table; readers of the copy cannot ask for changes before it."""
         fork = _Table(self._kind)
         fork.objects, fork.replaced = self.objects.copy(), self.replaced.copy()
-        fork.changes = Changes(self.changes.position, _KEPT_CHANGES)
+        fork.changes = Changes(self.changes.position, _MAX_KEPT_CHANGES)
         fork._found = {index: found.fork() for index, found in self._found.items()}
         return fork
 
@@ -111,7 +111,7 @@ class _Table:
 
 
 _Assumed: TypeAlias = tuple[_Table, ObjectKey, JsonObject]
-"""Where something was assumed, and what readers saw there before."""
+"""(table, key, the object that readers saw there before an assumption)."""
 
 
 class IndexedObjectStore(ObjectStore):
@@ -122,8 +122,8 @@ class IndexedObjectStore(ObjectStore):
         self.unseen: dict[str, str] = {}
         """Kinds whose objects cannot be seen, with the reason."""
         self.assumptions = 0
-        """How many were made so far."""
-        self._latest: deque[_Assumed] = deque(maxlen=_LATEST_ASSUMED)
+        """Number of assumptions made so far."""
+        self._latest: deque[_Assumed] = deque(maxlen=_MAX_SET_ASIDE)
         self.on_held: Callable[[str, JsonObject], None] = lambda *_: None
         """Called with the kind and an object that a plugin holds here from now on."""
         self.on_let_go: Callable[[str, JsonObject], None] = lambda *_: None
@@ -235,7 +235,7 @@ class IndexedObjectStore(ObjectStore):
 
     @contextmanager
     def before(self, assumptions: int) -> Iterator[None]:
-        """For the time of a block, show everything as it was when so many had been made.
+        """Show everything, inside a block, as it was when `assumptions` had this number.
 
         Nothing may be assumed or restored meanwhile.
         """

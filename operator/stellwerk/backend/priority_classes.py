@@ -1,8 +1,8 @@
-"""PriorityClasses, and what admission would have made of them for pods without a priority.
+"""PriorityClasses, and the priorities that admission would have given to pods without one.
 
-Event handlers keep it in step with the cluster and give `resolve_for` to the pod parser; `decide`
-fills one from its case. Invariant: a priority that has been resolved for a pod stays that pod's
-until it is gone, whatever is added, made default or deleted meanwhile.
+Event handlers update it and give `resolve_for` to the pod parser; `decide` fills one from its case.
+Invariant: a priority that was resolved for a pod stays that pod's until the pod is gone, whichever
+classes are added, made default or deleted meanwhile.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY
 from stellwerk_kube.json_values import JsonObject, text, text_or_empty, whole_number
 
 NO_PRIORITY: Final = (0, PREEMPT_LOWER_PRIORITY)
-"""What a pod without a class gets where no class is the default."""
+"""(priority, preemption policy) of a pod without a class, if no class is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class PriorityClasses:
         return found.resolved if found is not None else NO_PRIORITY
 
     def fork(self) -> "PriorityClasses":
-        """The same classes and resolved priorities; neither side sees what the other changes."""
+        """Copy the classes and resolved priorities; neither side sees changes of the other."""
         fork = PriorityClasses()
         fork._classes, fork._resolved = self._classes.copy(), self._resolved.copy()
         fork.waiting, fork._synced = self.waiting.copy(), self._synced

@@ -17,14 +17,14 @@ NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 
 class Place(IntEnum):
-    """The place of a pod; kube-scheduler has no word for it, but one for each place."""
+    """The place of a pod; kube-scheduler has a name for each, and none for all of them."""
 
     ACTIVE = 0
     """activeQ: popped when all before it have been."""
     BACKOFF = auto()
     """podBackoffQ: worth another attempt, but not yet; popped early when activeQ is empty."""
     ERROR_BACKOFF = auto()
-    """podErrorBackoffQ: the same after an error; never popped early."""
+    """podErrorBackoffQ: worth another attempt after an error, but not yet; never popped early."""
     UNSCHEDULABLE = auto()
     """unschedulablePods: rejected, until a change in the cluster may help."""
     GATED = auto()
@@ -75,7 +75,7 @@ class BindingStage(NamedTuple):
     since_seconds: float
     """Monotonic."""
     waits_for: Sequence[str] = ()
-    """What the binding cycle itself knows: plugins, members of a group, the watch."""
+    """Names of what the binding cycle waits for: plugins, members of a group, the watch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,13 +89,13 @@ class QueuedPod:
     profile_name: str
     """The schedulerName of the profile that serves it, as of its last entry into a queue."""
     queued_at: float
-    """When it entered the queue, or came back from its last attempt (`Timestamp`)."""
+    """Time at which it entered the queue, or came back from its last attempt (`Timestamp`)."""
     place: Place = Place.ABSENT
     attempts: int = 0
     initial_attempt_at: float | None = None
-    """When it first reached activeQ: where scheduling latency starts."""
+    """Time at which it first reached activeQ: scheduling latency starts there."""
     active_since: float | None = None
-    """When it last entered activeQ; None: an idle activeQ has taken it from backoffQ at once."""
+    """Time at which it last entered activeQ; None: popped from backoffQ by an idle activeQ."""
     unschedulable_count: int = 0
     """Attempts that ended in a rejection; sets the backoff."""
     consecutive_errors: int = 0
@@ -109,15 +109,15 @@ class QueuedPod:
     waits_backoff_out: bool = False
     """An idle activeQ is no reason to try it before its backoff ends."""
     flushed_at: float = -math.inf
-    """When the timeout last asked PreEnqueue again. A gated pod keeps its `queued_at`, which orders
-    activeQ, and would otherwise be asked at each flush."""
+    """Time at which the timeout last ran PreEnqueue again. A gated pod keeps its `queued_at`, which
+    orders activeQ, and would otherwise be flushed each time."""
     was_flushed: bool = False
     """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
     returned_as: int = 0
     """The number of its last return from an attempt: the order of those of one moment."""
     sort_key: tuple[float, ...] = ()
     sorted_at: float = 0.0
-    """When it counts as queued in `sort_key`: later than it was, where it gives way to others."""
+    """Time by which `sort_key` sorts it; later than `queued_at` if others may pass it."""
     sequence: int = 0
     """The number of its item in activeQ or backoffQ; 0: it has none."""
     backoff_expiration: float = 0.0
@@ -125,7 +125,7 @@ class QueuedPod:
 
     @property
     def may_go_early(self) -> bool:
-        """Whether an idle activeQ may have it before its backoff ends; not after an error."""
+        """True if an idle activeQ may pop it before its backoff ends; never after an error."""
         return bool(self.rejector_plugins) and not self.waits_backoff_out
 
     @property

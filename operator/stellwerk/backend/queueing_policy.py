@@ -1,8 +1,8 @@
 """Protocols of the scheduling queue: its policy, read from profiles, and its observer.
 
 `world.profiles.Profiles` implements the policy, `scheduler.observers.instruments.QueueMetrics` the
-observer: frameworks and metrics live above this layer. Invariant: no method
-raises; the policy contains what plugins do.
+observer: frameworks and metrics live above this layer. Invariant: no method raises; the policy
+catches exceptions of plugins.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class QueueObserver(Protocol):
     def hints_evaluated(
         self, plugin: str, event: str, result: str, times: int, seconds: float
     ) -> None:
-        """A plugin's hint function ran so many times for a change, for so many seconds together.
+        """Count calls of a plugin's hint function for a change: their number, and their total time.
 
         `result` is Queue, QueueSkip or Error.
         """

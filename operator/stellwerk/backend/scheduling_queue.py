@@ -1,23 +1,25 @@
 """The queue of all pods that are to be scheduled (`PriorityQueue`), as plain state.
 
-Event handlers add, update and delete pods and report changes in the cluster; the scheduling
-coroutine pops pods and gives back those that failed; timers flush. activeQ itself is a priority
-queue elsewhere, fed through `push`: an entry that leaves it early, or is sorted anew, leaves a
+Event handlers add, update and delete pods and report changes in the cluster. The scheduling
+coroutine pops pods and gives back those that failed. Timers flush. activeQ itself is a priority
+queue elsewhere, fed through `push`: an entry that leaves it early, or is sorted again, leaves a
 stale item there, which `pop` refuses. docs/queue.md draws the way from a change to a requeued pod.
-Invariants: each pod has one entry and each entry one `place`, from `add` until it is deleted or
-bound (`delete`), so that no pod is lost and none is popped twice; a pod that was tried since is not
-moved for what its attempt has seen, or has had kept for it.
+Files beside this one have the parts: `backoff_queue`, `unschedulable_pods` (which pods a change may
+help), `in_flight_events`, `requeue_backlog`, `namespace_fairness` (the order among equals).
+Invariants: each pod has one entry, and each entry one `place`, from `add` until `delete`, so that
+no pod is lost and none is popped twice. A change moves only pods whose last attempt ended before
+the change came: a later attempt has seen it in its snapshot, or among its in-flight events.
 """
 
 import logging
 import math
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count, islice
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Final
 
 from stellwerk.backend.backoff_queue import BackoffQueue, is_backing_off, set_backoff
+from stellwerk.backend.in_flight_events import InFlightEvents
+from stellwerk.backend.namespace_fairness import NamespaceFairness
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.queued_pod import (
     BACKOFF_Q,
@@ -31,33 +33,15 @@ from stellwerk.backend.queued_pod import (
     QueueingStrategy,
 )
 from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
+from stellwerk.backend.requeue_backlog import UNITS_PER_MOVE, RequeueBacklog, Work
 from stellwerk.backend.unschedulable_pods import UnschedulablePods
 from stellwerk.framework.events import Action, ClusterChange, Resource, is_echo, own_changes
 from stellwerk.models.pod import PodInfo
 
-UNDELAYED_PODS: Final = 20
-"""So many waiting pods of a namespace count as having come when they came."""
-LAG_SECONDS_PER_POD: Final = 0.02
-"""Of each further one: as long as dozens of attempts take."""
-MOST_LAG_SECONDS: Final = 300.0
-"""No pod is passed for longer by those that come after it."""
-Work: TypeAlias = Iterator[int]
-"""Does a little at each step, and says how many hint functions it has called, or the like."""
-MOVE_UNITS: Final = 4
-"""To move a pod takes about as long as to call so many hint functions."""
-SLICE_UNITS: Final = 1_000
-"""One or two milliseconds of hint functions; four where all of them are moved."""
-MOST_CHANGES: Final = 64
-"""Of more that wait, none is looked at any more."""
-_log = logging.getLogger(__name__)
 MAX_UNSCHEDULABLE_SECONDS: Final = 300.0
-"""`DefaultPodMaxInUnschedulablePodsDuration`."""
-RETRY_GIVES_WAY_SECONDS: Final = 60.0
-"""First attempts of equal priority pass a retry for so long, and no longer."""
-MAX_EVENTS: Final = 16_384
-"""A pod may wait on Permit for a quarter of an hour, through a million changes."""
-POD_POPPED: Final = "PodPopped"
-"""What kube-scheduler calls a pod in flight among the events of `inflight_events`."""
+"""Longest time that a pod stays in unschedulablePods without a retry
+(`DefaultPodMaxInUnschedulablePodsDuration`). It helps pods whose hints miss a change."""
+_log = logging.getLogger(__name__)
 
 
 class SchedulingQueue:
@@ -74,9 +58,9 @@ class SchedulingQueue:
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     ) -> None:
         self.max_unschedulable_seconds = max_unschedulable_seconds
-        """After so long in unschedulablePods a pod is retried whatever changes."""
+        """Longest time in unschedulablePods without a retry, whatever changes."""
         self.entries: dict[str, QueuedPod] = {}
-        """By uid, popped pods included; read-only for others, as all that is read here."""
+        """Every pod by uid, popped ones included; other modules only read it."""
         self.nominator = nominator or Nominator()
         self._push = push
         self._policy = policy
@@ -89,14 +73,12 @@ class SchedulingQueue:
         self._counts = [0] * len(Place)
         self._sequence = count(1)
         self._fairness = NamespaceFairness()
-        self._waiting: dict[str, int] = {}
-        """Pods in activeQ by namespace."""
-        self.backlog = RequeueBacklog(self._requeue_everything)
-        """What is left to be requeued; the scheduler works it off."""
+        self.backlog = RequeueBacklog(self._retry_all)
+        """Requeueing that is too long for one slice; the scheduler works it off."""
         self._moved = 0
         """Pods that changes have moved so far."""
         self._changed_at = 0.0
-        """When the last change came."""
+        """Time at which the last change came."""
 
     # --- what event handlers call ---------------------------------------------------------------
 
@@ -114,8 +96,9 @@ class SchedulingQueue:
     def update(self, pod: PodInfo, now: float) -> PodInfo | None:
         """Replace a pod, which has no node; returns it as it was before (None: it was unknown).
 
-        In activeQ and backoffQ it stays; from unschedulablePods it is moved if the hint of a plugin
-        that rejected it answers Queue to its update; for a popped pod the update is remembered.
+        A pod in activeQ or backoffQ stays there. One in unschedulablePods is requeued if a plugin
+        that rejected it answers Queue to the update. For a popped pod the update is kept until its
+        attempt ends.
         """
         entry = self.entries.get(pod.uid)
         if entry is None:
@@ -129,11 +112,17 @@ class SchedulingQueue:
                 self._in_flight.record(change, uid=pod.uid)
             return before
         self.nominator.update(before, pod)
-        if entry.place in UNSCHEDULABLE_PODS:
-            self._requeue_updated(entry, before, now)
-        else:
-            entry.pod = pod
+        place, entry.pod = entry.place, pod
+        if place not in UNSCHEDULABLE_PODS:
             self._update_order(entry)
+            return before
+        self._unschedulable_pods.add_or_update(entry)
+        for change in own_changes(before, pod):
+            strategy = self._unschedulable_pods.strategy_for(entry, change)
+            if strategy is not QueueingStrategy.SKIP:
+                self._requeue(entry, strategy, change.name, now)
+                if entry.place is not place:
+                    break
         return before
 
     def delete(self, uid: str) -> PodInfo | None:
@@ -159,15 +148,15 @@ class SchedulingQueue:
     ) -> int:
         """Requeue the unschedulable pods that a change in the cluster may help.
 
-        Returns how many it has moved; where many are concerned, the rest follows in slices
-        (`backlog`). `max_priority` limits it to pods that a nomination of that priority stood in
-        the way of; `except_uid` is a pod that the change came from.
+        Returns how many pods it has moved; if many are concerned, the rest follows in slices
+        (`backlog`). `max_priority` limits it to pods that a nomination of that priority may have
+        kept from a node; `except_uid` is the pod that caused the change.
         """
         moved = 0
         if self._counts[Place.UNSCHEDULABLE] or self._counts[Place.GATED]:
             before, self._changed_at = self._moved, now
-            hinted = self._requeue_hinted(change, now, max_priority, except_uid)
-            self.backlog.begin(hinted, is_change=True)
+            work = self._requeue_by_hints(change, now, max_priority, except_uid)
+            self.backlog.begin(work, is_change=True)
             moved = self._moved - before
         self._in_flight.record(change)
         return moved
@@ -220,7 +209,13 @@ class SchedulingQueue:
         if entry.place not in IN_FLIGHT:
             _log.error("pod %s is already in the queue: %s", entry.pod.key, entry.place.name)
             return None
-        served_as_before = self._serve_anew(entry)
+        # Another profile may serve the pod by now. Its plugins have not rejected the pod, so that
+        # their hints cannot judge the changes.
+        profile_before, entry.profile_name = (
+            entry.profile_name,
+            self._policy.profile_name(entry.newest),
+        )
+        served_as_before = profile_before == entry.profile_name
         rejected_by = NO_PLUGINS if error else frozenset(unschedulable_plugins)
         self._set_unschedulable_plugins(
             entry, rejected_by, NO_PLUGINS if error else frozenset(pending_plugins)
@@ -236,7 +231,7 @@ class SchedulingQueue:
         return entry.place
 
     def done(self, uid: str) -> None:
-        """Stop remembering changes for a pod that passed Permit: nothing rejects it any more."""
+        """Stop keeping changes for a pod that passed Permit: nothing can reject it any more."""
         self._in_flight.end(uid)
         entry = self.entries.get(uid)
         if entry is not None and entry.place is Place.IN_FLIGHT:
@@ -273,11 +268,11 @@ class SchedulingQueue:
         """Requeue every pod that a profile rejected or gated before it changed."""
         self._unschedulable_pods.refresh_hints(profile_name)
         rejected = self._unschedulable_pods.of_profile(profile_name)
-        self.backlog.begin(self._requeue_each(rejected, QueueEvent.PROFILE_CHANGE, now))
+        self.backlog.begin(self._requeue_without_hints(rejected, QueueEvent.PROFILE_CHANGE, now))
         self._in_flight.record(_everything(QueueEvent.PROFILE_CHANGE), profile_name=profile_name)
 
     def move_to_profile(self, entry: QueuedPod, profile_name: str, now: float) -> None:
-        """Let another profile serve a pod that waits: what the former one said of it is void."""
+        """Let another profile serve a pod that waits; rejections by the former one are void."""
         rejected_by, pending = entry.unschedulable_plugins, entry.pending_plugins
         self._set_unschedulable_plugins(entry, NO_PLUGINS, NO_PLUGINS)
         entry.profile_name = profile_name
@@ -290,7 +285,7 @@ class SchedulingQueue:
             self._passes_pre_enqueue(entry, QueueEvent.PROFILE_CHANGE)
 
     def reorder(self) -> None:
-        """Sort activeQ and backoffQ anew after QueueSort changed."""
+        """Sort activeQ and backoffQ again after QueueSort changed."""
         for entry in self.entries.values():
             if entry.sequence:
                 self._update_order(entry)
@@ -302,22 +297,23 @@ class SchedulingQueue:
         self.backlog.begin(self._backoff_flush(now))
 
     def flush_unschedulable(self, now: float) -> None:
-        """Requeue pods that were unschedulable for too long: the net below hints that miss some.
+        """Requeue pods that were unschedulable for too long, in case a hint has missed a change.
 
-        Gated pods are among them: PreEnqueue is asked again, and as often as others are tried.
+        Gated pods are among them: PreEnqueue runs again, as often as other pods are retried.
         """
         before = now - self.max_unschedulable_seconds
         waiting = self._unschedulable_pods.queued_before(before)
         forgotten = [entry for entry in waiting if entry.flushed_at < before]
         for entry in forgotten:
             entry.flushed_at = now
-        self.backlog.begin(self._requeue_each(forgotten, QueueEvent.UNSCHEDULABLE_TIMEOUT, now))
+        work = self._requeue_without_hints(forgotten, QueueEvent.UNSCHEDULABLE_TIMEOUT, now)
+        self.backlog.begin(work)
 
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):
             # PreEnqueue ran on the way into backoffQ.
             self._move_to_active_q(entry, QueueEvent.BACKOFF_COMPLETE, now)
-            yield MOVE_UNITS
+            yield UNITS_PER_MOVE
 
     # --- what metrics, debugger and audit read --------------------------------------------------
 
@@ -366,9 +362,17 @@ class SchedulingQueue:
             f"unschedulablePods:{self.counted(*UNSCHEDULABLE_PODS)}"
         )
 
-    # --- rejected pods on their way back, many at a time ----------------------------------------
+    # --- rejected pods on their way back --------------------------------------------------------
+    #
+    # Four things requeue a rejected pod. All of them end in `_requeue`, which moves one pod:
+    #   a change in the cluster    _requeue_by_hints        if a hint answers Queue
+    #   an update of the pod       update                   if a hint answers Queue
+    #   the end of its attempt     _strategy_after_attempt  if a hint answers Queue to a change
+    #                                                       that came during the attempt
+    #   a timeout, a new profile   _requeue_without_hints   always
+    #   or too many changes
 
-    def _requeue_hinted(
+    def _requeue_by_hints(
         self, change: ClusterChange, now: float, max_priority: int | None, except_uid: str
     ) -> Work:
         """Requeue the pods for which a plugin that rejected them answers Queue to a change."""
@@ -376,14 +380,17 @@ class SchedulingQueue:
             yield asked
             worth.sort(key=_queue_order)
             for entry, strategy in worth:
+                # Slices may have passed since the change came: the pod may have been tried again.
                 waits = entry.place in UNSCHEDULABLE_PODS and entry.queued_at <= now
                 if waits and entry.pod.uid != except_uid:
                     self._requeue(entry, strategy, change.name, now)
                     self._moved += 1
-                    yield MOVE_UNITS
+                    yield UNITS_PER_MOVE
 
-    def _requeue_each(self, entries: Sequence[QueuedPod], event: QueueEvent, now: float) -> Work:
-        """Requeue rejected pods that were not tried since, whatever their hints would say."""
+    def _requeue_without_hints(
+        self, entries: Sequence[QueuedPod], event: QueueEvent, now: float
+    ) -> Work:
+        """Requeue those of these rejected pods whose last attempt ended before `now`."""
         for entry in entries:
             if entry.place in UNSCHEDULABLE_PODS and entry.queued_at <= now:
                 entry.was_flushed = event is QueueEvent.UNSCHEDULABLE_TIMEOUT
@@ -395,31 +402,20 @@ class SchedulingQueue:
                 if entry.place is Place.GATED:
                     # It did not leave by the timeout, and may leave later by a hint that worked.
                     entry.was_flushed = False
-                yield MOVE_UNITS
+                yield UNITS_PER_MOVE
 
-    def _requeue_everything(self) -> Work:
-        """Requeue what is in unschedulablePods now, in place of asking about many changes."""
+    def _retry_all(self) -> Work:
+        """Requeue all of unschedulablePods; the backlog calls it in place of too many changes."""
         rejected = self._unschedulable_pods.queued_before(math.inf)
-        return self._requeue_each(rejected, QueueEvent.MANY_CHANGES, self._changed_at)
-
-    def _requeue_updated(self, entry: QueuedPod, before: PodInfo, now: float) -> None:
-        """Requeue a rejected pod whose own update a plugin that rejected it registered."""
-        place, entry.pod = entry.place, entry.newest
-        self._unschedulable_pods.add_or_update(entry)
-        for change in own_changes(before, entry.pod):
-            strategy = self._unschedulable_pods.strategy_for(entry, change)
-            if strategy is QueueingStrategy.SKIP:
-                continue
-            self._requeue(entry, strategy, change.name, now)
-            if entry.place is not place:
-                return
+        return self._requeue_without_hints(rejected, QueueEvent.MANY_CHANGES, self._changed_at)
 
     def _strategy_after_attempt(
         self, entry: QueuedPod, changes: Sequence[ClusterChange] | None
     ) -> QueueingStrategy:
         """Judge the changes during an attempt (`determineSchedulingHintForInFlightPod`).
 
-        None: the attempt ended in an error, or they are not known; back after the backoff.
+        None: the attempt ended in an error, or the changes are not known; the pod is retried after
+        its backoff.
         """
         if changes is None:
             return QueueingStrategy.AFTER_BACKOFF
@@ -432,12 +428,6 @@ class SchedulingQueue:
                 break
         return found
 
-    # --- one pod from place to place ------------------------------------------------------------
-
-    def _enter(self, pod: PodInfo, profile_name: str, event: QueueEvent, now: float) -> None:
-        entry = self.entries[pod.uid] = QueuedPod(pod, pod, profile_name, now)
-        self._activate(entry, event, now)
-
     def _requeue(
         self, entry: QueuedPod, strategy: QueueingStrategy, event: str, now: float
     ) -> None:
@@ -448,6 +438,12 @@ class SchedulingQueue:
             self._move_to_backoff_q(entry, event)
         else:
             self._activate(entry, event, now)
+
+    # --- one pod from place to place ------------------------------------------------------------
+
+    def _enter(self, pod: PodInfo, profile_name: str, event: QueueEvent, now: float) -> None:
+        entry = self.entries[pod.uid] = QueuedPod(pod, pod, profile_name, now)
+        self._activate(entry, event, now)
 
     def _move_to_unschedulable_pods(self, entry: QueuedPod, event: str) -> None:
         """Move a rejected pod to unschedulablePods, gated or not.
@@ -472,7 +468,15 @@ class SchedulingQueue:
         entry.active_since = now
         self._put(entry, Place.ACTIVE)
         self._note(entry, "active", event)
-        self._push_active(entry, self._sorts_at(entry, now))
+        is_retry = entry.attempts > 0
+        if is_retry and self.nominator.node_of(entry.pod.uid):
+            # A node's resources are kept free for it, so that no other pod may pass it.
+            sorted_at = entry.queued_at
+        else:
+            came_at = now if is_retry else entry.queued_at
+            namespace = entry.pod.namespace
+            sorted_at = self._fairness.sorted_at(namespace, came_at, is_retry=is_retry)
+        self._push_active(entry, sorted_at)
 
     def _move_to_backoff_q(self, entry: QueuedPod, event: str) -> None:
         # Run here and not when it leaves: an idle activeQ pops pods from here at any time.
@@ -486,7 +490,7 @@ class SchedulingQueue:
             self._wake()
 
     def _passes_pre_enqueue(self, entry: QueuedPod, event: str) -> bool:
-        """Run PreEnqueue; a pod that a plugin gates moves to unschedulablePods."""
+        """Run PreEnqueue; returns False for a pod that a plugin gates, which is moved."""
         status = self._policy.pre_enqueue(entry.pod, entry.gating_plugin)
         if status.ok:
             entry.gating_plugin = ""
@@ -505,32 +509,14 @@ class SchedulingQueue:
         before, entry.place = entry.place, place
         self._counts[before] -= 1
         self._counts[place] += 1
-        # What lies in activeQ or backoffQ for it is stale from here on.
+        # Its item in activeQ or backoffQ, if there is one, is stale from here on.
         entry.sequence = 0
         if (before is Place.ACTIVE) is not (place is Place.ACTIVE):
-            self._count_waiting(entry.pod.namespace, 1 if place is Place.ACTIVE else -1)
+            self._fairness.count(entry.pod.namespace, 1 if place is Place.ACTIVE else -1)
         if place in UNSCHEDULABLE_PODS:
             self._unschedulable_pods.add_or_update(entry)
         elif before in UNSCHEDULABLE_PODS:
             self._unschedulable_pods.delete(entry.pod.uid)
-
-    def _sorts_at(self, entry: QueuedPod, now: float) -> float:
-        """The time by which a pod is sorted among those of equal priority."""
-        namespace, retry = entry.pod.namespace, entry.attempts > 0
-        if retry and self.nominator.node_of(entry.pod.uid):
-            # Room is kept for it, which others are kept from.
-            return entry.queued_at
-        came_at = now + RETRY_GIVES_WAY_SECONDS if retry else entry.queued_at
-        waiting = self._waiting[namespace]
-        if waiting <= UNDELAYED_PODS and namespace not in self._fairness.taken:
-            return came_at
-        return self._fairness.queued_at(namespace, came_at, waiting, retry=retry)
-
-    def _count_waiting(self, namespace: str, change: int) -> None:
-        waiting = self._waiting[namespace] = self._waiting.get(namespace, 0) + change
-        if not waiting:
-            del self._waiting[namespace]
-            self._fairness.taken.pop(namespace, None)
 
     def _push_active(self, entry: QueuedPod, sorted_at: float) -> None:
         entry.sorted_at = sorted_at
@@ -548,9 +534,10 @@ class SchedulingQueue:
         self._backoff_q.push(entry, self._counts[entry.place])
 
     def _sort_key(self, entry: QueuedPod) -> tuple[float, ...]:
-        """The key of QueueSort; of equal pods that were tried, the one that waits longest is first.
+        """Return QueueSort's key; among equal pods that were tried, the first to return is first.
 
-        Which of them a change moves first hangs on what else has happened to them.
+        The order in which a change moves them depends on the index of unschedulablePods, so that it
+        cannot break ties.
         """
         key = self._policy.sort_key(entry.pod, entry.sorted_at)
         return (*key, entry.returned_as) if entry.returned_as else key
@@ -558,18 +545,13 @@ class SchedulingQueue:
     # --- updates of a pod in a queue ------------------------------------------------------------
 
     def _update_order(self, entry: QueuedPod) -> None:
-        """Sort an entry of activeQ or backoffQ anew if its key changed; its old item is stale."""
+        """Sort an entry of activeQ or backoffQ again if its key changed; its old item is stale."""
         if self._sort_key(entry) == entry.sort_key:
             return
         if entry.place is Place.ACTIVE:
             self._push_active(entry, entry.sorted_at)
         else:
             self._push_backoff(entry)
-
-    def _serve_anew(self, entry: QueuedPod) -> bool:
-        """Note the profile that serves a popped pod by now; False: it is another one."""
-        before, entry.profile_name = entry.profile_name, self._policy.profile_name(entry.newest)
-        return before == entry.profile_name
 
     def _pop(self, entry: QueuedPod) -> QueuedPod:
         self._put(entry, Place.IN_FLIGHT)
@@ -592,9 +574,9 @@ class SchedulingQueue:
     def _set_unschedulable_plugins(
         self, entry: QueuedPod, unschedulable: frozenset[str], pending: frozenset[str]
     ) -> None:
-        """Set the plugins that rejected a pod, and report what is new and what is no longer so."""
+        """Set the plugins that rejected a pod, and report the difference to those before."""
         if not (entry.unschedulable_plugins or entry.pending_plugins or unschedulable or pending):
-            # As most pods: never rejected.
+            # Most pods are never rejected.
             return
         before = entry.rejector_plugins
         entry.unschedulable_plugins, entry.pending_plugins = unschedulable, pending
@@ -613,168 +595,10 @@ class SchedulingQueue:
 
 
 def _queue_order(each: tuple[QueuedPod, QueueingStrategy]) -> tuple[float, int]:
-    # What was returned in one moment of virtual time is not told apart by its place in the index,
-    # which an update of the pod's status changes.
+    # Pods may return in the same moment, above all in virtual time. `returned_as` orders them: the
+    # order of the index cannot, because an update of a pod's status changes it.
     return each[0].queued_at, each[0].returned_as
 
 
 def _everything(event: QueueEvent) -> ClusterChange:
     return ClusterChange(Resource.WILDCARD, Action.ALL, label=event)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InFlightEvent:
-    """A change, and the only pod or profile that it concerns, if it does not concern all."""
-
-    change: ClusterChange
-    uid: str = ""
-    profile_name: str = ""
-
-    def concerns(self, uid: str, profile_name: str) -> bool:
-        """Whether the change may matter to a pod that the profile serves."""
-        if self.uid:
-            return self.uid == uid
-        return not self.profile_name or self.profile_name == profile_name
-
-
-class InFlightEvents:
-    """kube-scheduler's inFlightEvents: one list of changes, and for each pod where it begins.
-
-    A pod is decided on a snapshot; changes that come after that and before its failure is known
-    would be missed otherwise. Invariant: a change is kept as long as some pod that was in flight
-    when it came still is, and no longer; of too many, the oldest count as "anything may have
-    happened" for the pods that needed them.
-    """
-
-    def __init__(self, max_events: int = MAX_EVENTS) -> None:
-        self._max_events = max_events
-        self._events: deque[InFlightEvent] = deque()
-        self._first = 0
-        """Position of the oldest kept event; positions only grow."""
-        self._starts: OrderedDict[str, int] = OrderedDict()
-        """Position at which each pod was popped, by uid; the oldest first."""
-
-    def start(self, uid: str) -> None:
-        """Remember changes for a pod that was popped."""
-        self._starts.pop(uid, None)
-        self._starts[uid] = self._first + len(self._events)
-
-    def end(self, uid: str) -> None:
-        """Drop the events that only this pod needed; its attempt can no longer be rejected."""
-        if self._starts.pop(uid, None) is not None:
-            self._drop_unneeded()
-
-    def record(self, change: ClusterChange, *, uid: str = "", profile_name: str = "") -> None:
-        """Remember a change for the pods in flight that it concerns."""
-        if not self._starts or (uid and uid not in self._starts):
-            return
-        self._events.append(InFlightEvent(change, uid, profile_name))
-        if len(self._events) > self._max_events:
-            for _ in range(self._max_events // 2):
-                self._events.popleft()
-            self._first += self._max_events // 2
-
-    def since_popped(self, uid: str, profile_name: str) -> Sequence[ClusterChange] | None:
-        """The changes since a pod was popped that concern it; None: some were dropped."""
-        start = self._starts.get(uid, -1)
-        if start < self._first:
-            return None
-        newer = islice(self._events, start - self._first, None)
-        return [event.change for event in newer if event.concerns(uid, profile_name)]
-
-    def counts(self) -> Mapping[str, int]:
-        """Kept events by name and pods in flight, for `scheduler_inflight_events`."""
-        counts = Counter(event.change.name for event in self._events)
-        counts[POD_POPPED] = len(self._starts)
-        return counts
-
-    def _drop_unneeded(self) -> None:
-        oldest = next(iter(self._starts.values()), self._first + len(self._events))
-        while self._first < oldest:
-            self._events.popleft()
-            self._first += 1
-
-
-class _Item(NamedTuple):
-    work: Work
-    is_change: bool
-
-
-class RequeueBacklog:
-    """Requeueing that is too much for one slice of the event loop, left to be done in slices.
-
-    One change may concern tens of thousands of rejected pods, each with a spec of its own whose
-    hints are to be asked, and each to be moved; pods that come meanwhile shall not wait for that.
-    Small work is done at once, the rest slice by slice by whatever drives the queue. Invariant:
-    work is done in the order in which it came, and none is lost: of too many changes that wait, all
-    pods that they may concern count as worth an attempt, which costs no more than one each.
-    """
-
-    def __init__(self, everything: Callable[[], Work]) -> None:
-        """`everything` makes the work that takes the place of too many changes."""
-        self._everything = everything
-        self._items: deque[_Item] = deque()
-        self._changes = 0
-        self.on_begun: Callable[[], None] = lambda: None
-        """Called when there is work that `work_off` has to do."""
-
-    def __bool__(self) -> bool:
-        return bool(self._items)
-
-    def begin(self, work: Work, *, is_change: bool = False) -> None:
-        """Do a piece of work: at once if it is small and none is before it."""
-        if not self._items and not _advance(work, SLICE_UNITS):
-            return
-        self._items.append(_Item(work, is_change))
-        self._changes += is_change
-        if self._changes > MOST_CHANGES:
-            self._collapse()
-        self.on_begun()
-
-    def work_off(self, units: int | None = None) -> bool:
-        """Do one slice, or less of one; returns whether anything is left."""
-        if self._items:
-            item = self._items[0]
-            if not _advance(item.work, SLICE_UNITS if units is None else units):
-                self._items.popleft()
-                self._changes -= item.is_change
-        return bool(self._items)
-
-    def _collapse(self) -> None:
-        others = [item for item in self._items if not item.is_change]
-        # As a change, it gives way to the next of its kind: there is never more than one.
-        self._items = deque([*others, _Item(self._everything(), is_change=True)])
-        self._changes = 1
-
-
-def _advance(work: Work, units: int) -> bool:
-    """Go on with a piece of work for so many units; returns whether anything is left of it."""
-    for spent in work:
-        units -= spent
-        if units <= 0:
-            return True
-    return False
-
-
-class NamespaceFairness:
-    """Later places in activeQ for pods of a namespace that has many waiting in it.
-
-    kube-scheduler sorts pods of equal priority by time of arrival alone, so that one pod waits
-    behind however many another namespace has created before it. Here the pods of a namespace of
-    which more than UNDELAYED_PODS wait count as if they had come later, the more of them wait the
-    later. Invariant: pods of one namespace that come one after the other keep their order, and what
-    counts is how many wait, not how fast they come or are decided.
-    """
-
-    def __init__(self) -> None:
-        self.taken: dict[str, list[float]] = {}
-        """Up to when places are taken, for first attempts and for retries, by namespace, from the
-        first pod that had to give way until none of the namespace waits any more."""
-
-    def queued_at(self, namespace: str, came_at: float, waiting: int, *, retry: bool) -> float:
-        """The time at which a pod counts as queued, so many of its namespace waiting with it."""
-        taken = self.taken.setdefault(namespace, [0.0, 0.0])
-        lag_seconds = LAG_SECONDS_PER_POD * max(waiting - UNDELAYED_PODS, 0)
-        queued_at = max(taken[retry], came_at + min(MOST_LAG_SECONDS, lag_seconds))
-        taken[retry] = queued_at
-        return queued_at

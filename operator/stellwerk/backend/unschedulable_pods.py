@@ -1,22 +1,25 @@
 """unschedulablePods: rejected and gated pods, found by the changes that are worth an attempt.
 
-Part of the scheduling queue, which asks for each change (`ask_hints`). Pods are grouped by the
-plugins that rejected them, then by spec and nomination, by the nodes they name, and by labels, so
-that a change costs one call of a hint function per distinct spec among those whose plugins
-registered it, and nothing per pod. The hint functions are compiled for each set of plugins
-(`HintsOfPlugins`); one that raises counts as Queue and is reported: a needless attempt is cheap, a
-pod that stays unschedulable without reason is not. Invariant: an entry is found under what it was
-when it was last added or updated, whatever is changed in the entry meanwhile.
+Part of the scheduling queue, which calls `ask_hints` for each change. Pods are grouped by the
+plugins that rejected them, then by spec and nomination, by the nodes they name, and by labels. So a
+change costs one call of a hint function for each distinct spec whose plugins registered it, and
+nothing for each pod: 10,000 pods of a Deployment cost one call.
+Invariant: an entry is found under what it was when it was last added or updated, whatever is
+changed in the entry meanwhile.
 """
 
-import logging
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 from stellwerk.backend.queued_pod import QueuedPod, QueueingStrategy
+from stellwerk.backend.queueing_hints import (
+    HintEvaluation,
+    HintsOfPlugins,
+    MatchingHints,
+    QueueingHintFunction,
+    RejectorPlugins,
+)
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.framework.events import (
     QUEUE,
@@ -24,250 +27,40 @@ from stellwerk.framework.events import (
     Action,
     ClusterChange,
     ClusterEventWithHint,
-    HintScope,
     QueueingHint,
-    QueueingHintFn,
     Resource,
 )
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 
-_log = logging.getLogger(__name__)
-
-_PODS: Final = frozenset({Resource.POD, Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD})
-_QUEUE, _QUEUE_SKIP, _ERROR = QUEUE.value, QUEUE_SKIP.value, "Error"
-"""Results, as the metric names them."""
-_ALL_EVENTS: Final = (ClusterEventWithHint(Resource.WILDCARD, Action.ALL),)
-
-
-# --- hints, compiled for the plugins that rejected a pod ------------------------------------------
-
-
-class RegisteredEvent(NamedTuple):
-    """One registration of one plugin."""
-
-    plugin: str
-    event: ClusterEventWithHint
-
-    def matches(self, change: ClusterChange) -> bool:
-        """Whether the change is among those registered (`MatchClusterEvents`)."""
-        event = self.event
-        if not event.action & change.action:
-            return False
-        if event.resource is change.resource or event.resource is Resource.WILDCARD:
-            return True
-        if isinstance(event.resource, str):
-            return event.resource == change.resource
-        return event.resource is Resource.POD and change.resource in _PODS
-
-
-class RejectorPlugins(NamedTuple):
-    """The plugins that rejected a pod: pods for which they are equal are requeued alike."""
-
-    profile_name: str
-    unschedulable: frozenset[str]
-    pending: frozenset[str]
-    gating: str
-
-    @classmethod
-    def of(cls, entry: QueuedPod) -> "RejectorPlugins":
-        """The plugins that rejected an entry."""
-        return cls(
-            entry.profile_name,
-            entry.unschedulable_plugins,
-            entry.pending_plugins,
-            entry.gating_plugin,
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class QueueingHintFunction:
-    """A plugin's hint function and what its Queue means for the pods that it rejected."""
-
-    plugin: str
-    function: QueueingHintFn | None
-    """None: Queue for every pod."""
-    strategy: QueueingStrategy
-    """Immediately if the plugin answered Pending, else after backoff."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MatchingHints:
-    """The hint functions that one kind of change concerns."""
-
-    levels: Sequence[Sequence[QueueingHintFunction]]
-    """By what of a pod they read, those that hold for most pods first (as in HintScope); no level
-    after the last one that has functions."""
-    best: QueueingStrategy
-    """No further function can give more than this."""
-
-
-class HintsOfPlugins:
-    """The hint functions of the plugins that rejected a pod, by the changes they registered."""
-
-    def __init__(
-        self, plugins: RejectorPlugins, events: Mapping[str, Sequence[ClusterEventWithHint]]
-    ) -> None:
-        self._pending = plugins.pending
-        self._best = (
-            QueueingStrategy.IMMEDIATELY if plugins.pending else QueueingStrategy.AFTER_BACKOFF
-        )
-        self._events = [
-            event
-            for plugin in sorted(plugins.unschedulable | plugins.pending)
-            for event in registered(plugin, events)
-        ]
-        self._gating = registered(plugins.gating, events) if plugins.gating else None
-        self._matching: dict[tuple[Resource | str, Action], MatchingHints | None] = {}
-
-    def matching(self, change: ClusterChange, *, gated: bool) -> MatchingHints | None:
-        """The hint functions to call about a change; None: none of the plugins registered it.
-
-        With `gated`, a gated pod's are skipped unless the gating plugin itself registered the
-        change (`GatingPluginEvents`).
-        """
-        if gated and self._gating is not None and not _any_matches(self._gating, change):
-            return None
-        kind = (change.resource, change.action)
-        if kind not in self._matching:
-            self._matching[kind] = self._select(change)
-        return self._matching[kind]
-
-    def _select(self, change: ClusterChange) -> MatchingHints | None:
-        matching = [event for event in self._events if event.matches(change)]
-        if not matching:
-            return None
-        by_scope = [
-            tuple(
-                QueueingHintFunction(plugin, event.queueing_hint_fn, self._strategy(plugin))
-                for plugin, event in matching
-                if event.scope is scope
-            )
-            for scope in HintScope
-        ]
-        while not by_scope[-1]:
-            by_scope.pop()
-        return MatchingHints(by_scope, self._best)
-
-    def _strategy(self, plugin: str) -> QueueingStrategy:
-        return (
-            QueueingStrategy.IMMEDIATELY
-            if plugin in self._pending
-            else QueueingStrategy.AFTER_BACKOFF
-        )
-
-
-def registered(
-    plugin: str, events: Mapping[str, Sequence[ClusterEventWithHint]]
-) -> Sequence[RegisteredEvent]:
-    """The registrations of a plugin; for one that is missing, every event."""
-    found = [RegisteredEvent(plugin, event) for event in events.get(plugin, _ALL_EVENTS)]
-    nodes = [event for _, event in found if event.resource is Resource.NODE]
-    if any(event.action & Action.ADD for event in nodes) and not any(
-        event.action & Action.UPDATE_NODE_TAINT for event in nodes
-    ):
-        # A node is often added with taints that its controller removes later; a plugin that looks
-        # at Node/Add alone would miss the usable node (`buildQueueingHintMap`, v1.36).
-        event = ClusterEventWithHint(Resource.NODE, Action.UPDATE_NODE_TAINT)
-        found.append(RegisteredEvent(plugin, event))
-    return found
-
-
-def _any_matches(events: Sequence[RegisteredEvent], change: ClusterChange) -> bool:
-    return any(event.matches(change) for event in events)
-
-
-class HintEvaluation:
-    """The answers to one change, for many pods at a time: what is called often must cost little."""
-
-    def __init__(self, change: ClusterChange, observer: QueueObserver | None) -> None:
-        self._change = change
-        self._observer = observer
-
-    def strategy_for(self, hints: MatchingHints, pod: PodInfo) -> QueueingStrategy:
-        """The strongest answer of all hint functions for one pod."""
-        found = QueueingStrategy.SKIP
-        for level in hints.levels:
-            for hint in level:
-                if hint.strategy > found and self.answers(hint, [pod])[0] is QUEUE:
-                    found = hint.strategy
-            if found is hints.best:
-                break
-        return found
-
-    def answers(
-        self, hint: QueueingHintFunction, pods: Sequence[PodInfo]
-    ) -> Sequence[QueueingHint]:
-        """The function's answer for each of the pods."""
-        function, change, observer = hint.function, self._change, self._observer
-        if function is None:
-            return [QUEUE] * len(pods)
-        started = time.perf_counter()
-        try:
-            answers = [function(pod, change) for pod in pods]
-        except Exception:  # noqa: BLE001 whichever it was, it is found and reported below
-            return self._answers_one_by_one(hint.plugin, function, pods)
-        if observer is not None:
-            # Measured together: a clock read before and after each would cost as much as the call.
-            each = (time.perf_counter() - started) / max(len(pods), 1)
-            skipped = answers.count(QUEUE_SKIP)
-            for result, times in ((_QUEUE, len(answers) - skipped), (_QUEUE_SKIP, skipped)):
-                if times:
-                    observer.hints_evaluated(hint.plugin, change.name, result, times, times * each)
-        return answers
-
-    def _answers_one_by_one(
-        self, plugin: str, function: QueueingHintFn, pods: Sequence[PodInfo]
-    ) -> Sequence[QueueingHint]:
-        """The answers where some calls raise: those count as Queue, the others stand."""
-        answers = []
-        for pod in pods:
-            started = time.perf_counter()
-            try:
-                answer = function(pod, self._change)
-                result = answer.value
-            except Exception as failure:  # noqa: BLE001 it may cost an attempt, but no pod
-                answer, result = QUEUE, _ERROR
-                self._report_failure(plugin, pod, failure)
-            answers.append(answer)
-            if self._observer is not None:
-                seconds = time.perf_counter() - started
-                self._observer.hints_evaluated(plugin, self._change.name, result, 1, seconds)
-        return answers
-
-    def _report_failure(self, plugin: str, pod: PodInfo, failure: Exception) -> None:
-        if self._observer is not None:
-            self._observer.hint_failed(plugin, pod, self._change, failure)
-            return
-        _log.error(
-            "hint of %s on %s for pod %s", plugin, self._change.name, pod.key, exc_info=failure
-        )
-
-
-# --- the pods -------------------------------------------------------------------------------------
-
 HintsFor: TypeAlias = Callable[[str], Mapping[str, Sequence[ClusterEventWithHint]]]
-"""Profile's name → plugin → its registrations; one that is missing registered all events."""
+"""Profile's name → plugin → its registrations; a plugin that is missing registered all events."""
 WorthRequeuing: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
+"""Pods and the strategies by which they are to be requeued."""
 
-_MAX_IDLE_GROUPS: Final = 256
-_SLICE: Final = 250
-"""So many specs are asked about in a row."""
-_RELOCATED: Final = 25
-_RELOCATED_TIMES: Final = 10
-"""So many pods by themselves, each of which takes about as long as so many specs."""
+MAX_GROUPS: Final = 256
+"""Groups that are kept, empty ones included: their plugins will probably reject pods again. Beyond
+this number empty groups are dropped, and their hints are selected again when a pod comes."""
+MAX_SPECS_PER_STEP: Final = 250
+"""Specs whose hints are called before `ask_hints` yields, so that a slice of the event loop can end
+there. 250 calls take at most 0.5 ms."""
+MAX_MOVED_PODS_PER_STEP: Final = 25
+"""Pods judged one by one before `ask_hints` yields; they cost as much as 250 specs."""
+UNITS_PER_MOVED_POD: Final = 10
+"""Cost of judging one pod by itself, in units (calls of a hint function): its group has to be
+found, and each level of hints is called for it alone."""
 
 
 class _Bucket:
-    """Pods of a group that are alike in spec, or also in named nodes, or also in labels."""
+    """Pods of a group with one spec; a level below also with one set of node names, then labels."""
 
     __slots__ = ("children", "pod")
 
     def __init__(self, pod: PodInfo) -> None:
         self.pod = pod
-        """Any pod that is or was here: hint functions of this level see no difference."""
+        """Any pod that is or was here: for hint functions of this level they are all alike."""
         self.children: dict[Hashable, _Bucket | QueuedPod] = {}
-        """Buckets by what they are alike in besides, at last the entries by uid."""
+        """Buckets of the next level by their key; at the last level the entries by uid."""
 
     def child(self, key: Hashable, pod: PodInfo) -> "_Bucket":
         found = self.children.get(key)
@@ -284,7 +77,7 @@ class _Bucket:
 
 
 _SpecKey: TypeAlias = tuple[SchedulingSpec, str]
-"""The spec, and the node that the pod is nominated to; empty: none."""
+"""The spec, and the node that the pod is nominated to (empty: none)."""
 
 
 class _Group:
@@ -319,7 +112,7 @@ class UnschedulablePods:
         observer: QueueObserver | None = None,
         nominated_node: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """`nominated_node`: of a pod by uid; when it changes, the entry is added again."""
+        """`nominated_node`: a pod's node by uid. If it changes, the queue adds the entry again."""
         self._hints = hints
         self._nominated_node = nominated_node
         self._observer = observer
@@ -327,9 +120,11 @@ class UnschedulablePods:
         self._locations: dict[str, _Location] = {}
         """By uid, in the order of queued_at: an update keeps its place in the dict."""
         self._routes: dict[tuple[Resource | str, Action], list[tuple[_Group, MatchingHints]]] = {}
-        """Kind of change → the groups that it concerns, made when such a change first comes."""
+        """Groups and hints by kind of change, looked up once for all changes of a kind. Most kinds
+        concern few groups, and heartbeats concern none."""
         self._relocated: list[list[QueuedPod]] = []
-        """For each evaluation under way, the entries that were moved in the index meanwhile."""
+        """One list for each `ask_hints` under way: the entries that were moved within the index
+        since it began. It might miss them otherwise."""
 
     def add_or_update(self, entry: QueuedPod) -> None:
         """Put in an entry, or move it to where it belongs now."""
@@ -353,12 +148,12 @@ class UnschedulablePods:
         _take_out(self._locations.pop(uid))
 
     def queued_before(self, seconds: float) -> list[QueuedPod]:
-        """The entries that have been here since before a time, gated ones included."""
+        """List the entries that have been here since before a time, gated ones included."""
         entries = (location.entry for location in self._locations.values())
         return list(takewhile(lambda entry: entry.queued_at < seconds, entries))
 
     def of_profile(self, profile_name: str) -> list[QueuedPod]:
-        """Every pod of a profile."""
+        """List the entries of a profile."""
         return [
             entry
             for group in self._groups.values()
@@ -367,7 +162,7 @@ class UnschedulablePods:
         ]
 
     def refresh_hints(self, profile_name: str) -> None:
-        """Read a profile's registrations anew, and regroup its pods by them."""
+        """Read a profile's registrations again, and regroup its pods by them."""
         entries = self.of_profile(profile_name)
         for key in [each for each in self._groups if each.profile_name == profile_name]:
             del self._groups[key]
@@ -378,12 +173,13 @@ class UnschedulablePods:
     def ask_hints(
         self, change: ClusterChange, max_priority: int | None = None
     ) -> Iterator[tuple[int, WorthRequeuing]]:
-        """The pods that a change makes worth another attempt, found bit by bit.
+        """Find the pods that a change makes worth another attempt, step by step.
 
-        Each bit comes with how many buckets were looked at for it. With `max_priority`, only pods
-        of at most that priority. A change of everything (WILDCARD) bypasses the hints, and gated
-        pods. The index may change between two bits: what is put in meanwhile is not looked at, what
-        is moved within is looked at by itself in the end.
+        Each step yields its cost in units (calls of hint functions) and the pods it has found. With
+        `max_priority`, only pods of at most that priority count. A change of everything (WILDCARD)
+        calls no hints and leaves gated pods out. The index may change between two steps: an entry
+        that is put in meanwhile is not judged, because its attempt has seen the change; an entry
+        that is moved within the index is judged by itself at the end.
         """
         if change.resource is Resource.WILDCARD:
             found: WorthRequeuing = []
@@ -397,11 +193,11 @@ class UnschedulablePods:
         try:
             yield from self._ask_groups(change, max_priority)
             until_now = relocated.copy()
-            for start in range(0, len(until_now), _RELOCATED):
-                asked = until_now[start : start + _RELOCATED]
+            for start in range(0, len(until_now), MAX_MOVED_PODS_PER_STEP):
+                asked = until_now[start : start + MAX_MOVED_PODS_PER_STEP]
                 worth = [(entry, self.strategy_for(entry, change)) for entry in asked]
                 yield (
-                    _RELOCATED_TIMES * len(asked),
+                    UNITS_PER_MOVED_POD * len(asked),
                     [each for each in worth if each[1] is not QueueingStrategy.SKIP],
                 )
         finally:
@@ -410,7 +206,7 @@ class UnschedulablePods:
     def _ask_groups(
         self, change: ClusterChange, max_priority: int | None
     ) -> Iterator[tuple[int, WorthRequeuing]]:
-        """Ask about the groups whose plugins registered the change, so many buckets in a row."""
+        """Judge the buckets of the groups whose plugins registered the change, in steps."""
         evaluation = HintEvaluation(change, self._observer)
         concerned = [
             (
@@ -425,15 +221,15 @@ class UnschedulablePods:
             if group.by_spec
         ]
         for hints, buckets in concerned:
-            for start in range(0, len(buckets), _SLICE):
-                asked = buckets[start : start + _SLICE]
+            for start in range(0, len(buckets), MAX_SPECS_PER_STEP):
+                asked = buckets[start : start + MAX_SPECS_PER_STEP]
                 yield len(asked), _ask_buckets(evaluation, hints, asked)
 
     def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> QueueingStrategy:
-        """The consequence of a change for one pod, in the index or not (`isPodWorthRequeuing`)."""
+        """Judge a change for one pod, in the index or not (`isPodWorthRequeuing`)."""
         if change.resource is Resource.WILDCARD:
             return QueueingStrategy.AFTER_BACKOFF
-        # The pod's own update may concern plugins that rejected it besides the one that gates it.
+        # The pod's own update may concern plugins that rejected it, not only the one that gates it.
         hints = self._group(entry).hints.matching(change, gated=False)
         if hints is None:
             return QueueingStrategy.SKIP
@@ -443,16 +239,14 @@ class UnschedulablePods:
         key = RejectorPlugins.of(entry)
         group = self._groups.get(key)
         if group is None:
-            self._drop_idle_groups()
+            if len(self._groups) > MAX_GROUPS:
+                self._groups = {
+                    each: group for each, group in self._groups.items() if group.by_spec
+                }
             hints = HintsOfPlugins(key, self._hints(entry.profile_name))
             group = self._groups[key] = _Group(key, hints)
             self._routes.clear()
         return group
-
-    def _drop_idle_groups(self) -> None:
-        """Keep empty groups, whose plugins will reject pods again, but not without bound."""
-        if len(self._groups) > _MAX_IDLE_GROUPS:
-            self._groups = {key: group for key, group in self._groups.items() if group.by_spec}
 
     def _route(self, change: ClusterChange) -> list[tuple[_Group, MatchingHints]]:
         kind = (change.resource, change.action)
@@ -484,7 +278,11 @@ def _take_out(location: _Location) -> None:
 def _ask_buckets(
     evaluation: HintEvaluation, hints: MatchingHints, buckets: Sequence[_Bucket]
 ) -> WorthRequeuing:
-    """Evaluate ever smaller buckets, and go into those only that wider hints have not settled."""
+    """Judge buckets level by level, and go into those that the wider hints have not settled.
+
+    A bucket is settled when a hint has given it the best strategy there is. Where no hint of the
+    last level says Queue, nothing below has to be listed: most changes move no pod.
+    """
     found: WorthRequeuing = []
     items: list[_Bucket | QueuedPod] = list(buckets)
     strategies = [QueueingStrategy.SKIP] * len(items)
@@ -492,7 +290,6 @@ def _ask_buckets(
         for hint in functions:
             _strengthen(strategies, hint, evaluation.answers(hint, [item.pod for item in items]))
         if level == len(hints.levels) and not any(strategies):
-            # Most changes move no pod.
             return found
         narrower: list[_Bucket | QueuedPod] = []
         inherited: list[QueueingStrategy] = []

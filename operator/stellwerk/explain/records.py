@@ -24,7 +24,7 @@ from stellwerk.answers.pod import (
 )
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_isolation import is_trusted
-from stellwerk.framework.runtime import PluginScore, Scores
+from stellwerk.framework.score_phase import PluginScore, Scores
 from stellwerk.framework.types import Code, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn

@@ -1,9 +1,8 @@
-"""Changes to a cluster or a pod that may let the pod fit, as values that can be tried and said.
+"""Changes to a cluster or a pod that may let the pod fit, as values that are tried and described.
 
-Plugins propose them. `explain.would_fit` tries each `Change` in a trial, `suggested_edits`
-each `EditObject` apart; both describe those that help. `Change` lists what a new kind needs.
-Invariant: a change alters the trial that it is applied to and nothing else, and its description
-says all of it.
+Plugins propose them. `explain.would_fit` tries each `Change` in a trial, `suggested_edits` each
+`EditObject`; both describe those that help. The docstring of `Change` lists what a new kind needs.
+Invariant: a change alters only the trial that it is applied to, and its description is complete.
 """
 
 from abc import abstractmethod
@@ -60,7 +59,7 @@ class Change(Protocol):
     """
 
     cost: ClassVar[Cost]
-    """How dear it is."""
+    """Effort of the change for the user; cheap changes are tried and shown first."""
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -109,7 +108,7 @@ def amounts_text(amounts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange(Change):
-    """A change to one node, which is written anew as `changed` says."""
+    """A change to one node, which `changed` returns as it would be."""
 
     node_name: str
 
@@ -145,7 +144,7 @@ class FreeResources(NodeChange):
 
     @override
     def changed(self, node: NodeInfo) -> NodeInfo:
-        # For the pod it is all the same whether less is requested or more is offered.
+        # For the pod, a smaller request has the effect of a larger offer.
         offered = dict(node.allocatable)
         for resource, amount in self.amounts:
             offered[resource] = offered.get(resource, 0) + amount
@@ -360,11 +359,11 @@ class PodPart(IntEnum):
     """The part of a pod that is edited; parts are tried in this order."""
 
     PLACEMENT = auto()
-    """Where it may run: its node, affinity, spread constraints."""
+    """Limits on where it may run: its node, affinity, spread constraints."""
     NEEDS = auto()
-    """What it does without: a port, a volume, a claim."""
+    """Things it could do without: a port, a volume, a claim."""
     REQUESTS = auto()
-    """How much it requests: as much as nodes have, so that it is tried alone."""
+    """The amounts that it requests, cut to what nodes have; so they are tried alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,14 +407,14 @@ class EditObject:
     """
 
     kind: str
-    """What is done, as `ChangeFields.kind`: editClaim, freeClaim."""
+    """The act, as `ChangeFields.kind`: editClaim, freeClaim."""
     text: str
     object_kind: str
     obj: JsonObject
     edit: Callable[[JsonObject], None]
     """Makes the change in a copy of the object."""
     group: str = ""
-    """Of several edits of a group the first that helps is enough; empty: it is alone."""
+    """Name of a group of edits, of which the first that helps is enough; empty: it is alone."""
 
     @property
     def target(self) -> str:

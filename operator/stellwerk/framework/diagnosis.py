@@ -1,4 +1,4 @@
-"""The reasons for which no node takes a pod, node by node, and their text in an event.
+"""The reasons why no node takes a pod, node by node, and their text in an event.
 
 The filter phase makes a Diagnosis when a cycle fails; PostFilter plugins, events and explanations
 read it. Invariant: the texts are kube-scheduler's, reasons counted and sorted as text.
@@ -56,7 +56,7 @@ class Diagnosis:
 
 
 def among_all(statuses: StatusColumn, named: Mask, restricted_by: Collection[str]) -> StatusColumn:
-    """The statuses of the nodes that PreFilter named, and why the others were not looked at."""
+    """The statuses of the nodes that PreFilter named, and the reason why it left out the others."""
     names = " ".join(sorted(restricted_by))
     reason = f"node(s) didn't satisfy plugin(s) [{names}]"
     excluded = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))

@@ -1,9 +1,9 @@
 """Cluster events and queueing hints: which change can end which plugin's rejection.
 
-Plugins register events, event handlers classify changes (`node_update_actions`,
-`pod_update_actions`; for pods without a node the queue does), the queue matches the two.
+Plugins register events. Event handlers classify changes (`node_update_actions`,
+`pod_update_actions`; for pods without a node the queue does), and the queue matches the two.
 Invariants: names are those of kube-scheduler's metrics and logs ("NodeUpdateNodeTaint"); an update
-has exactly the actions of what differs.
+has one action for each part that differs, and none for parts that no plugin reads.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -63,7 +63,7 @@ class Action(Flag):
     """The deletion of the pod has begun. kube-scheduler has no name for it (Update)."""
     UPDATE_POD_OTHER = auto()
     UPDATE_OTHER = auto()
-    """Any update of a kind whose updates are not told apart."""
+    """Any update of a kind whose updates are not distinguished."""
     UPDATE_NODE = (
         UPDATE_NODE_ALLOCATABLE
         | UPDATE_NODE_LABEL
@@ -114,7 +114,7 @@ class HintScope(Enum):
     SPEC = auto()
     """pod.spec, and the node that the pod is nominated to."""
     SPEC_AND_NODE_NAMES = auto()
-    """The same and pod.node_names: everything the pod demands of a node but its volumes."""
+    """SPEC and pod.node_names: everything the pod demands of a node but its volumes."""
     SPEC_AND_LABELS = auto()
     """pod.spec and pod.label_set."""
     POD = auto()
@@ -185,7 +185,7 @@ class ClusterEventWithHint:
     queueing_hint_fn: QueueingHintFn | None = None
     """None: Queue for every pod."""
     scope: HintScope = HintScope.SPEC
-    """What the function reads of the pod."""
+    """The part of the pod that the function reads."""
 
 
 # --- kinds of change that an update is ------------------------------------------------------------
@@ -218,7 +218,10 @@ def own_changes(old: PodInfo, new: PodInfo) -> Iterator[ClusterChange]:
 
 
 def is_echo(old: PodInfo, new: PodInfo) -> bool:
-    """Whether an update shows nothing new; a priority resolved late makes another spec of it."""
+    """Return whether an update shows nothing new.
+
+    A priority that is resolved late makes another spec, so that the spec is compared, too.
+    """
     version = new.resource_version
     return bool(version) and version == old.resource_version and new.spec is old.spec
 
@@ -242,5 +245,5 @@ def node_update_actions(old: NodeInfo, new: NodeInfo) -> list[Action]:
 
 
 def _shrank(old: Mapping[str, int], new: Mapping[str, int]) -> bool:
-    """Whether any request became smaller or went away."""
+    """Return whether any request became smaller or went away."""
     return any(amount > new.get(resource, -1) for resource, amount in old.items())

@@ -56,7 +56,7 @@ class Extensions(Generic[Role]):
     methods: tuple[str, ...]
 
     def implemented_by(self, plugin: object) -> TypeIs[Role]:
-        """Whether the plugin (or class) has all of the methods."""
+        """Return whether the plugin (or class) has all of the methods."""
         return all(hasattr(plugin, method) for method in self.methods)
 
     def among(self, plugins: Iterable[Plugin]) -> list[Role]:
@@ -80,11 +80,11 @@ class Point(Generic[Role, Answer]):
 
     @property
     def awaited(self) -> bool:
-        """Whether it may wait."""
+        """True if it may wait."""
         return iscoroutinefunction(getattr(self.protocol, self.method))
 
     def implemented_by(self, plugin: object) -> TypeIs[Role]:
-        """Whether the plugin (or class) has the method."""
+        """Return whether the plugin (or class) has the method."""
         return hasattr(plugin, self.method)
 
     def among(self, plugins: PluginsByPoint) -> list[Role]:
@@ -176,7 +176,7 @@ PROPOSE: Final[Extensions[ProposePlugin]] = Extensions(ProposePlugin, ("propose"
 
 
 def is_keyed_by_spec(plugin: Plugin, method: str) -> bool:
-    """Whether a plugin leaves its `filter_key` or `score_key` as it is: the pod's spec."""
+    """Return whether a plugin leaves its `filter_key` or `score_key` as it is: the pod's spec."""
     return getattr(type(plugin), method, None) in {FilterPlugin.filter_key, ScorePlugin.score_key}
 
 

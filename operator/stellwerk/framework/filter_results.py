@@ -1,8 +1,8 @@
-"""The verdicts of every filter on every node for one pod: each plugin asked on its own.
+"""The verdicts of every filter on every node for one pod, whichever filter came first.
 
-Explanations begin with them, and the cycle state that `explain` and `propose` of plugins get holds
-them. Invariant: a node that no plugin turns away here and that is not feasible nevertheless is kept
-from the pod by PreFilter or by pods that are nominated to it, and is counted as such.
+Explanations begin with them, and the cycle state for `explain` and `propose` of plugins holds them.
+Invariant: every node is accounted for. A node that no filter rejects here, but that is not
+feasible, is counted as rejected by PreFilter or by pods nominated to it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class FilterResults:
 
     @property
     def fails(self) -> IntColumn:
-        """(n,) how many plugins turn each node away."""
+        """(n,) number of plugins that reject each node."""
         total = np.zeros(len(self.rows), np.int64)
         for result in self.results.values():
             total += result.codes != 0
@@ -54,7 +54,7 @@ class FilterResults:
         return mask
 
     def failing(self, position: int) -> list[str]:
-        """The plugins that turn one node away."""
+        """List the plugins that reject one node."""
         return [name for name, result in self.results.items() if result.codes[position]]
 
     def status(self, plugin: str, position: int) -> Status:

@@ -1,7 +1,7 @@
 """The services that the scheduler offers to plugins, bound to one profile.
 
-`app` and `decide` make the services; the runtime names itself with `serve`, as plugins are made
-before it. Invariant: a handle serves one profile for as long as its framework lives.
+`app` and `decide` make the services. Plugins are made before the framework, which registers itself
+by `serve`. Invariant: a handle serves one profile for as long as its framework lives.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -218,7 +218,7 @@ class Services:
     worker: Worker = field(default_factory=NoWorker)
     """Computes what a plugin does not wait for."""
     metrics_recorder: MetricsRecorderOf = _unmeasured
-    """What measures the plugins of a profile."""
+    """Makes the recorder of a profile's metrics."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)

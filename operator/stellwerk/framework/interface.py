@@ -1,8 +1,8 @@
-"""The extension points: one Protocol each, and what each answers.
+"""The extension points: one Protocol for each, and the results that they return.
 
-Plugins inherit the points they implement, the runtime calls them in a profile's order. Invariant:
+Plugins inherit the points they implement; the runtime calls them in a profile's order. Invariant:
 everything up to Reserve is synchronous and pure on the snapshot; only Permit, PreBind, Bind and
-PostBind wait.
+PostBind may wait.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping, Sequence
@@ -23,11 +23,13 @@ from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.json_values import JsonObject
 
 MAX_NODE_SCORE: Final = 100
-MOST_PROPOSALS: Final = 32
-"""So many changes may a plugin propose at once that does not come with Stellwerk."""
+"""Highest normalised score of a node (`MaxNodeScore`)."""
+MAX_PROPOSALS: Final = 32
+"""Changes in one list of proposals of a plugin that does not come with Stellwerk. A plugin that
+proposes more fails, because each trial of a change runs every filter."""
 
 PluginPart: TypeAlias = PluginFacts | DevicesOfPod | GpusOfPod
-"""What a plugin says in an explanation."""
+"""A plugin's part of an explanation."""
 
 PlacedPods: TypeAlias = Sequence[tuple[int, PodInfo]]
 """(position in a view, pod on the node there)."""
@@ -115,18 +117,19 @@ class PostFilterResult:
     best: Callable[[Sequence[Candidate]], Sequence[Candidate]] | None = None
     """The best of those candidates that the extenders have left; they tie. None: no candidates."""
     told_of: Callable[[Candidate], str] | None = None
-    """What the pod's condition says of the candidate that is taken; None: nothing."""
+    """Text for the pod's condition about the candidate that is taken; None: no text."""
     clear_nomination: bool = False
     """The pod's nominatedNodeName no longer helps and is to be removed."""
     earlier_reasons: tuple[str, ...] = ()
-    """What earlier PostFilter plugins said, which found no way.
+    """Reasons of earlier PostFilter plugins, which found no way.
 
     The runtime notes it: the message has them if in the end nothing comes of the candidates.
     """
     api_call: APICall | None = None
-    """What is to be done in the cluster, whatever comes of the plugins that follow."""
+    """A write to the cluster that is made whatever the plugins that follow answer."""
     plugin: str = ""
-    """Whose candidates they are, as the runtime notes: if none is left, the next one is asked."""
+    """The plugin that found the candidates. The runtime notes it, and asks the next plugin if none
+    of them is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +197,12 @@ class FilterPlugin(Plugin, Protocol):
 
     filter_reuse: ClassVar[Reuse] = Reuse.NEVER
     costly_filter: ClassVar[bool] = False
-    """Whether only rows are worth asking about that every cheaper filter passes.
+    """True if the filter is worth running only on rows that every cheaper filter passes.
 
     A status that is an error then ends the attempt, also where other rows fit.
     """
     needs_pre_filter: ClassVar[bool] = False
-    """Whether an attempt fails where a profile has the plugin at Filter and not at PreFilter."""
+    """True if attempts fail in a profile that has the plugin at Filter and not at PreFilter."""
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult: ...
 
@@ -323,8 +326,8 @@ class ProposePlugin(Plugin, Protocol):
     ) -> Iterable[Proposal | None]:
         """Return changes that are worth a try; a generator may yield None between steps.
 
-        With a row, which the plugin turns away, changes to that node or to the pod for its sake;
-        `nodes` are all nodes then. Without one, what the pod could do without: `nodes` are those
-        that fewest plugins turn away.
+        With a row, which the plugin rejects, propose changes to that node, or to the pod so that
+        it fits there; `nodes` are all nodes then. Without a row, propose changes to the pod only;
+        `nodes` are those that fewest plugins reject.
         """
         ...

@@ -1,8 +1,7 @@
 """Protocol of the durations of extension points and plugins; metrics live above this layer.
 
-`PointRunner` notes every run of a point in the attempt, and tells of plugins one by one in sampled
-attempts; `scheduler.observers.instruments` implements it. Invariant: what is measured is not
-changed.
+`PointRunner` notes every run of a point in the attempt, and reports single plugins in sampled
+attempts; `scheduler.observers.instruments` implements it. Invariant: measuring changes no result.
 """
 
 from typing import Final, Protocol

@@ -1,8 +1,8 @@
 """The short way to write a plugin: one function of one node, in place of columns.
 
-Users inherit one of these and register the class as an entry point of group `stellwerk.plugins`;
-the framework sees ordinary Filter and Score plugins. Invariant: a node that the function is shown
-is what the view says of it, pods added and taken away by an overlay included.
+Users inherit one of these classes and register theirs as an entry point of group
+`stellwerk.plugins`; the framework sees ordinary Filter and Score plugins. Invariant: the node shown
+to the function equals the view's row, including pods that an overlay has added or taken away.
 """
 
 from abc import abstractmethod
@@ -43,7 +43,7 @@ class Node:
     allocatable: Mapping[str, int]
     """Amount by resource; cpu in millicores, memory and storage in bytes, all else in units."""
     requested: Mapping[str, int]
-    """What its pods request, in the same units; "pods" is their number."""
+    """Amount that its pods request by resource, in the same units; "pods" is their number."""
     pods: tuple[PodInfo, ...]
     """Bound and assumed pods."""
 
@@ -60,7 +60,7 @@ class NodeFilterPlugin(_WithArguments, FilterPlugin):
     """A Filter plugin that looks at one node at a time.
 
     `filter_reuse` may be set to NODE or USAGE if the answer depends on nothing but pod.spec and the
-    node (and, with USAGE, its pods): nodes are then looked at again only when they change.
+    node (and, with USAGE, its pods): the function then runs again only for nodes that changed.
     """
 
     def __init__(self, handle: Handle, args: BaseModel | None = None) -> None:

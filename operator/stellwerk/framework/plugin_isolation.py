@@ -1,9 +1,9 @@
-"""A plugin that does not come with Stellwerk, wrapped: what it does wrong ends at its attempt.
+"""The wrapper of plugins that do not come with Stellwerk: their faults end at the attempt.
 
-The assembly wraps every plugin that does not come with Stellwerk; those that do are called directly
-and pay nothing for it. Invariant: a call of a isolated plugin answers in the form that its
-extension point asks for, or raises a PluginFailure that names the plugin and the point. What is
-reused of its answers, it can have made of the pod's part alone by which the answers are kept.
+The assembly wraps each such plugin. Plugins that come with Stellwerk are called directly, and pay
+nothing. Invariants: a call of an isolated plugin returns the form that its extension point asks
+for, or raises a PluginFailure that names plugin and point. Where its answers are cached by a part
+of the pod, the plugin can read only that part.
 """
 
 import logging
@@ -58,7 +58,7 @@ from stellwerk.framework.extension_points import (
     is_keyed_by_spec,
 )
 from stellwerk.framework.interface import (
-    MOST_PROPOSALS,
+    MAX_PROPOSALS,
     Candidate,
     ExplainPlugin,
     PermitResult,
@@ -85,11 +85,11 @@ class PluginGuard(Protocol):
     """Cuts off calls that take too long."""
 
     def of_profile(self, scheduler_name: str) -> "PluginGuard":
-        """The same for one profile, to whose account calls are put."""
+        """Return the guard of one profile: the time of calls counts for that profile."""
         ...
 
     def exhausted(self) -> bool:
-        """Whether the profile's foreign code has taken too much time of late."""
+        """Return whether the profile's foreign code has taken too much time of late."""
         ...
 
     def call(self, plugin: str, point: str, call: Callable[[], Answer]) -> Answer:
@@ -160,7 +160,7 @@ class PluginViolation(Exception):  # noqa: N818 what happened, not what kind of 
 
 
 def is_trusted(plugin: Plugin) -> bool:
-    """Whether the plugin comes with Stellwerk, where tests hold it to its contract."""
+    """Return whether the plugin comes with Stellwerk, where tests hold it to its contract."""
     return type(plugin).__module__.startswith(_IN_TREE)
 
 
@@ -185,7 +185,7 @@ class IsolatedPlugin:
         self.costly_filter: bool = getattr(plugin, "costly_filter", False)
         self.score_reuse: Reuse = getattr(plugin, "score_reuse", Reuse.NEVER)
         self.distrusted = ""
-        """Why its answers are reused no longer; empty: they are, if it says so."""
+        """Reason why its answers are no longer cached; empty: they may be."""
         self._guard = guard
         for point, method, default in _DEFAULTS:
             if point.implemented_by(plugin):
@@ -235,12 +235,12 @@ class IsolatedPlugin:
         steps = self._guarded("Explain", lambda: own(*arguments))
         if not isinstance(steps, Generator):
             return self._guarded("Explain", partial(_part, steps))
-        for _ in range(_MOST_STEPS):
+        for _ in range(MAX_GENERATOR_STEPS):
             ended = self._guarded("Explain", partial(_step, steps))
             if ended is not None:
                 return self._guarded("Explain", partial(_part, ended.value))
             yield
-        raise self._named("Explain", PluginViolation(f"took more than {_MOST_STEPS} steps"))
+        raise self._named("Explain", PluginViolation(f"took more than {MAX_GENERATOR_STEPS} steps"))
 
     def _propose(self, *arguments: Any) -> Iterator[Change | None]:
         """The plugin's proposals, each of them guarded.
@@ -251,16 +251,16 @@ class IsolatedPlugin:
         own = cast("ProposePlugin", self.plugin).propose
         proposals = self._guarded("Propose", lambda: iter(_iterable(own(*arguments))))
         count = 0
-        for _ in range(_MOST_STEPS):
+        for _ in range(MAX_GENERATOR_STEPS):
             each = self._guarded("Propose", lambda: next(proposals, _END))
             if each is _END:
                 return
             count += each is not None
-            if count > MOST_PROPOSALS:
-                message = f"proposed more than {MOST_PROPOSALS} changes"
+            if count > MAX_PROPOSALS:
+                message = f"proposed more than {MAX_PROPOSALS} changes"
                 raise self._named("Propose", PluginViolation(message))
             yield None if each is None else self._guarded("Propose", partial(self._change, each))
-        raise self._named("Propose", PluginViolation(f"took more than {_MOST_STEPS} steps"))
+        raise self._named("Propose", PluginViolation(f"took more than {MAX_GENERATOR_STEPS} steps"))
 
     def _change(self, proposal: object) -> Change:
         """The change, with whatever code of the plugin's is in it guarded."""
@@ -344,7 +344,7 @@ class IsolatedPlugin:
 # --- the part of a pod that answers may depend on ------------------------------------------------
 
 _SPEC_FIELDS: Final = frozenset({"spec", "priority", "amounts"})
-"""The attributes of a pod that its spec says by itself."""
+"""The attributes of a pod that follow from its spec."""
 _FIELDS_BY_SCOPE: Final = MappingProxyType(
     {
         HintScope.SPEC: _SPEC_FIELDS | {"nominated_node_name"},
@@ -406,8 +406,9 @@ def _within_scope(own: QueueingHintFn, scope: HintScope) -> QueueingHintFn:
 
 
 Check = Callable[[IsolatedPlugin, Any, tuple[Any, ...]], Any]
-_MOST_STEPS: Final = 1000
-"""Of one explanation or one list of proposals."""
+MAX_GENERATOR_STEPS: Final = 1000
+"""Steps of a plugin's generator in one explanation, or in one list of proposals. A generator that
+goes on is a failure of its plugin."""
 _END: Final = object()
 
 
@@ -488,7 +489,7 @@ def _check_own_status(plugin: IsolatedPlugin, answer: object, _: tuple[Any, ...]
 
 
 def _check_nothing(_: IsolatedPlugin, __: object, ___: tuple[Any, ...]) -> None:
-    """Whatever is answered is not looked at."""
+    """Accept any answer; nothing reads it."""
 
 
 def _check_sort_key(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> tuple[float, ...]:
@@ -589,7 +590,7 @@ _CHECKS: Final[Sequence[tuple[Point[Any, Any], Check]]] = (
     (PLACEMENT_GENERATE, _check_keys),
     (PLACEMENT_SCORE, _check_placement_scores),
 )
-"""What checks the answer at each extension point."""
+"""The function that checks the answer at each extension point."""
 _CHECKS_BESIDE_POINTS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType(
     {
         "events_to_register": ("EventsToRegister", _check_hints),
@@ -600,7 +601,7 @@ _CHECKS_BESIDE_POINTS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType
         "normalize": ("ScoreExtensionNormalize", _check_scores),
     }
 )
-"""Method → (what messages call it, what checks the answer)."""
+"""Method → (its name in messages, the function that checks the answer)."""
 
 
 def _own_method(plugin: Plugin, method: str) -> Callable[..., Any] | None:
@@ -626,7 +627,7 @@ _DEFAULTS: Final[Sequence[tuple[Point[Any, Any], str, Callable[..., Any]]]] = (
     (RESERVE, UNRESERVE.method, _no_objection),
     (PRE_BIND, PRE_BIND_PRE_FLIGHT.method, _no_objection),
 )
-"""What plugins with a point have in place of a method that they did not inherit."""
+"""(point, method, function in place of a method that a plugin at the point did not inherit)."""
 
 
 def _of_kind(answer: object, kind: type[Kind]) -> Kind:

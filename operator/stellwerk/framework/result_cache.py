@@ -1,11 +1,13 @@
 """Verdicts, raw scores and statuses cached per pod spec, and recomputed only in rows that changed.
 
-Each framework has one ResultCache, which its filter and score phases share; results of dry runs
-follow a VerdictCursor as cached statuses do. A fast path that skips work whose result is known.
-For the first pod of a spec nothing is kept: of many specs there never is a second one.
-Invariants: a column equals what its plugins would answer for all rows at its position in the log,
-and is brought up to date before it is read; a VerdictCursor names a row if its node, a pod on it or
-a nomination that counts there changed since `catch_up`.
+Each framework has one ResultCache, which its filter and score phases share; the dry runs of
+preemption follow a VerdictCursor as cached statuses do. The cache skips work whose result is known:
+between two pods of a Deployment one row has changed, so that the filters of the second pod run on
+one row and not on 5,000 (12 µs and not 75 µs). Nothing is kept for the first pod of a spec, because
+many specs never have a second pod.
+Invariants: a column equals what its plugins would answer for all rows at its position in the change
+log, and is brought up to date before it is read. A VerdictCursor names a row if its node, a pod on
+it or a nomination that counts there changed since `catch_up`.
 """
 
 from collections import OrderedDict
@@ -34,14 +36,24 @@ from stellwerk.snapshot.columns import (
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 Compute = Callable[[NodeView], npt.NDArray[Element]]
-MAX_CACHE_BYTES = 128 << 20
-_BYTES_PER_ROW: Final = 40
-"""Of the columns of one spec, all plugins together."""
-_KEPT_KEYS: Final = 4
-_NEW_SHARE: Final = 4
-"""One part in so many is for keys that no second attempt has asked for yet."""
-_COMPILED_PER_JSON: Final = 12
-"""How many bytes a compiled spec takes for one of the JSON that it was compiled from."""
+MAX_CACHE_BYTES: Final = 128 << 20
+"""Memory for the columns of one framework and for the specs that are their keys. Beyond it, the
+least recently used columns are dropped, and their plugins run again. With 5,000 nodes there is
+room for about 500 specs."""
+MIN_COLUMN_SHARE: Final = 1 / 4
+"""Share of the nodes from which a phase uses cached columns. With 5,000 nodes, to compute the
+columns of all nodes costs as much as to run the filters on a quarter of them (42 µs). For a pod
+that is limited to fewer nodes, such as one of a DaemonSet, plugins run on these rows alone."""
+_COLUMN_BYTES_PER_NODE: Final = 40
+"""Estimated memory of one spec's columns of all plugins, for each node."""
+_MIN_KEPT_KEYS: Final = 4
+"""Specs whose columns stay whatever they take. Pods of a few specs that come by turns would
+otherwise compute everything again in a cluster whose columns exceed the limit."""
+_NEW_KEYS_SHARE: Final = 1 / 4
+"""Share of the memory for specs that only one attempt has asked for. Pods of which no two are alike
+fill this share alone, and push no columns out of the rest."""
+_COMPILED_BYTES_PER_JSON_BYTE: Final = 12
+"""Estimated memory of a compiled spec, for each byte of the JSON that it was compiled from."""
 
 
 class CachedColumn(RowCursor, Generic[Element]):
@@ -56,14 +68,14 @@ class CachedColumn(RowCursor, Generic[Element]):
         self.values = values
         """(N,) codes, scores or a mask, by the plugin; free rows have any."""
         self.rewritten = True
-        """Whether values changed since `uniform` was worked out."""
+        """True if `values` changed since `uniform` was worked out."""
         self.uniform: int | None = None
         """The one value of all rows, if they are known to be equal."""
         self.normalized: int | None = None
-        """What `uniform` is after normalising, once it has been worked out."""
+        """`uniform` after normalising; None: not worked out yet."""
 
     def write(self, rows: RowColumn | slice, values: npt.NDArray[Element]) -> None:
-        """Take over what the plugin says of the rows that changed; no row is new."""
+        """Write the plugin's answers for the rows that changed; no row is new."""
         self.values[rows] = values
         self.position = self.changes.position
         self.rewritten = True
@@ -83,7 +95,7 @@ class VerdictCursor:
         """(uid, node) of the pod whose own nomination was left out: it counts for all others."""
 
     def changed(self, pod: PodInfo) -> set[int] | None:
-        """The rows to look at again for this pod, free ones too; None: all of them."""
+        """List the rows to judge again for this pod, free ones included; None: all rows."""
         rows, names = self._usage.changed(), self._nominees.changed()
         if rows is None or names is None:
             return None
@@ -94,7 +106,7 @@ class VerdictCursor:
         return {*rows, *(row_of[name] for name in names if name in row_of)}
 
     def catch_up(self, pod: PodInfo) -> None:
-        """Every row has been looked at for this pod."""
+        """Note that every row was judged for this pod."""
         self._usage.catch_up()
         self._nominees.catch_up()
         self._own = self._own_of(pod)
@@ -157,7 +169,7 @@ class SpecColumns:
         self.first_asked = asked
         """(uid of the pod, position of `usage_changes`) of the attempt that asked first."""
         self.kept = False
-        """Whether another attempt has asked since, so that verdicts and scores are kept."""
+        """True if another attempt has asked since, so that verdicts and scores are kept."""
         self.filters: dict[str, CachedColumn[np.int32]] = {}
         self.scores: dict[str, CachedColumn[np.int64]] = {}
         self.fits: dict[tuple[str, ...], CachedColumn[np.bool_]] = {}
@@ -175,7 +187,7 @@ class _Keys:
         self._max_bytes = max_bytes
         self._by_key: OrderedDict[Hashable, SpecColumns] = OrderedDict()
         self._compiled_bytes = 0
-        """What the specs among the keys take, which are kept by their columns."""
+        """Memory of the specs among the keys, which live as long as their columns."""
 
     def use(self, key: Hashable) -> SpecColumns | None:
         """The columns of a key, which is the one used latest from now on; None: there are none."""
@@ -189,7 +201,7 @@ class _Keys:
         self._by_key[key] = columns
         self._compiled_bytes += _compiled_bytes(key)
         while (
-            len(self._by_key) > _KEPT_KEYS
+            len(self._by_key) > _MIN_KEPT_KEYS
             and len(self._by_key) * columns_bytes + self._compiled_bytes > self._max_bytes
         ):
             self.drop(next(iter(self._by_key)))
@@ -215,23 +227,25 @@ class ResultCache:
     def __init__(self, snapshot: Snapshot, max_bytes: int = MAX_CACHE_BYTES) -> None:
         self._snapshot = snapshot
         self._max_bytes = max_bytes
-        self._came_back = _Keys(max_bytes - max_bytes // _NEW_SHARE)
-        self._new = _Keys(max_bytes // _NEW_SHARE)
+        new_bytes = int(max_bytes * _NEW_KEYS_SHARE)
+        self._came_back = _Keys(max_bytes - new_bytes)
+        self._new = _Keys(new_bytes)
         self._asked: tuple[ChangeLog, int, int] | None = None
         self._rows_asked = 0
-        """Rows that were asked about anew, to be compared with what is kept."""
+        """Number of rows compared with their cached answer so far."""
         self._changed: NodeView | None = None
-        """The last answer: the columns of a pod mostly stand at the same position."""
+        """The last answer of `_changed_rows`, for `_asked`."""
 
     def columns(self, key: Hashable, uid: str = "") -> SpecColumns:
-        """The columns of a key, made empty when new; the least recently used make room.
+        """Return the columns of a key, empty ones if it is new; the least recently used go.
 
-        `uid`: of the pod that asks, mostly once for its verdicts and once for its scores.
+        `uid`: the pod that asks, mostly once for its verdicts and once for its scores. A second
+        attempt, by another pod or after a change, makes the columns worth keeping.
         """
         found = self._came_back.use(key)
         if found is not None:
             return found
-        columns_bytes = _BYTES_PER_ROW * self._snapshot.size
+        columns_bytes = _COLUMN_BYTES_PER_NODE * self._snapshot.size
         asked = (uid, self._snapshot.usage_changes.position)
         found = self._new.use(key)
         if found is None:
@@ -250,9 +264,10 @@ class ResultCache:
         self._asked = self._changed = None
 
     def row_to_ask(self, fits: Mask) -> int | None:
-        """The next row to compare with its kept answer; None: there is none.
+        """Choose the next row to compare with its cached answer; None: there is none.
 
-        Every other row is one that fits, since a pod may be bound there; each kind goes round.
+        Every second one is a row that fits, because a pod may be bound there. Both kinds are gone
+        through row by row, so that each row is compared in time.
         """
         self._rows_asked += 1
         number, alive = self._rows_asked // 2, self._snapshot.alive
@@ -344,7 +359,11 @@ class ResultCache:
         return snapshot.node_changes if reuse is Reuse.NODE else snapshot.usage_changes
 
     def _changed_rows(self, cursor: RowCursor) -> NodeView | None:
-        """The rows to recompute, shared and read only; None: so many that it takes all of them."""
+        """Find the rows to recompute, as a view that is shared; None: all rows.
+
+        Above half of the rows, one pass over all of them is cheaper. The columns of a pod mostly
+        stand at one position, so that the view of the last call is returned to most of them.
+        """
         log = cursor.changes
         asked = (log, cursor.position, log.position)
         if asked != self._asked:
@@ -360,7 +379,9 @@ def _compiled_bytes(key: Hashable) -> int:
     """The memory of a spec that is a key, or a part of one, in bytes."""
     parts = key if isinstance(key, tuple) else (key,)
     return sum(
-        _COMPILED_PER_JSON * part.size_bytes for part in parts if isinstance(part, SchedulingSpec)
+        _COMPILED_BYTES_PER_JSON_BYTE * part.size_bytes
+        for part in parts
+        if isinstance(part, SchedulingSpec)
     )
 
 

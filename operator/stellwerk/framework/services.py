@@ -175,7 +175,7 @@ class GroupClaims:
     references: Sequence[ClaimReference]
     """A member's reference that is equal to one of these uses the group's claim."""
     in_use: bool
-    """Whether a member has a node."""
+    """True if a member has a node."""
 
 
 class PodGroups(Protocol):
@@ -327,7 +327,7 @@ class PeriodicTask(Protocol):
     """Something that a plugin does again and again beside the cycle, in the replica that leads."""
 
     name: str
-    """Of several with one name, one is run."""
+    """Only one task of each name runs."""
     period_seconds: float
 
     async def run(self, client: ClusterClient) -> None:

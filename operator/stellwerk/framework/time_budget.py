@@ -1,8 +1,8 @@
 """The scheduling coroutine's time that each profile's foreign plugins and extenders take.
 
-The plugin guard and the extenders of a profile note what they took, the scheduling coroutine asks
-before each attempt. Invariant: what is answered depends on the last ten seconds alone, and a
-profile without foreign code is never set back.
+The plugin guard and the extenders of a profile report the time of each call; the scheduling
+coroutine asks before each attempt. Invariant: the answer depends on the last ten seconds only, and
+a profile without foreign code is never throttled.
 """
 
 from collections import deque
@@ -10,10 +10,15 @@ from collections.abc import Callable
 from typing import Final
 
 WINDOW_SECONDS: Final = 10.0
+"""Length of the window in which the time of foreign code is added up. One slow call counts little
+in it, and a plugin that became fast again is no longer throttled after it."""
 DEFAULT_SHARE: Final = 0.2
-_SLICE_SECONDS: Final = 0.5
-"""Times are added up per slice of the window, so that they cost the same however many calls."""
-_SLICES: Final = round(WINDOW_SECONDS / _SLICE_SECONDS)
+"""Share of the scheduling coroutine's time that a profile's foreign code may take. Beyond it, pods
+of the profile are throttled, because they delay those of other profiles."""
+_BUCKET_SECONDS: Final = 0.5
+"""Length of a bucket of the window. Times are added up by bucket, so that the cost does not depend
+on the number of calls."""
+_BUCKETS: Final = round(WINDOW_SECONDS / _BUCKET_SECONDS)
 
 
 class _Spent:
@@ -51,7 +56,7 @@ class TimeBudget:
         self._share = share
         self._profiles: dict[str, _Spent] = {}
         self.taken_seconds = 0.0
-        """What foreign code of all profiles has taken since the start."""
+        """Time of the foreign code of all profiles since the start."""
 
     def spent(self, scheduler_name: str, source: str, seconds: float) -> None:
         """Note what a plugin or extender (`plugin "X"`) of a profile has just taken."""
@@ -62,7 +67,7 @@ class TimeBudget:
         number = self._slice()
         if not spent.slices or spent.slices[-1][0] != number:
             spent.slices.append((number, {}))
-            spent.forget_before(number - _SLICES)
+            spent.forget_before(number - _BUCKETS)
         by_source = spent.slices[-1][1]
         by_source[source] = by_source.get(source, 0.0) + seconds
 
@@ -70,12 +75,12 @@ class TimeBudget:
         """The reason to throttle the profile's pods; empty if there is none.
 
         Names the source that took most. The text stays the same while the reason does, so that a
-        condition is not written anew at each attempt.
+        condition is not written again at each attempt.
         """
         spent = self._profiles.get(scheduler_name)
         if spent is None or self._share >= 1:
             return ""
-        spent.forget_before(self._slice() - _SLICES + 1)
+        spent.forget_before(self._slice() - _BUCKETS + 1)
         by_source = spent.by_source()
         if sum(by_source.values()) <= self._share * WINDOW_SECONDS:
             return ""
@@ -87,4 +92,4 @@ class TimeBudget:
         )
 
     def _slice(self) -> int:
-        return int(self.now() / _SLICE_SECONDS)
+        return int(self.now() / _BUCKET_SECONDS)

@@ -1,8 +1,8 @@
-"""The values that extension points answer and read: statuses, verdicts of filters, CycleState.
+"""The values that extension points read and return: statuses, verdicts of filters, CycleState.
 
 Every plugin, the runtime and the queue use them. An unschedulable pod is a Status, never an
-exception. Invariants: a Status is immutable, its reasons are kube-scheduler's texts; the status of
-a row is that of the first plugin, in the profile's order, that rejects it; nothing in a CycleState
+exception. Invariants: a Status is immutable, and its reasons are kube-scheduler's texts. A row's
+status is that of the first plugin, in the profile's order, that rejects it. Nothing in a CycleState
 outlives the attempt.
 """
 
@@ -119,8 +119,8 @@ def error(plugin: str, *reasons: str) -> Status:
     return Status(Code.ERROR, reasons, plugin)
 
 
-_FEW_STATUSES: Final = 4
-"""So few are compared one by one: of 50,000 codes that takes 15 µs each, and a table 300 µs."""
+_MAX_STATUSES_COMPARED: Final = 4
+"""Statuses that are compared one by one: with 50,000 codes each takes 15 µs, and a table 300 µs."""
 
 
 class StatusColumn(Sequence[Status]):
@@ -130,7 +130,7 @@ class StatusColumn(Sequence[Status]):
 
     def __init__(self, different: Sequence[Status], codes: VerdictColumn) -> None:
         self.different = different
-        """What the codes stand for; perhaps some that no node has, or equal ones."""
+        """The status of each code. Some may be equal, and some may belong to no node."""
         self.codes = codes
         """(n,) int32, for each node the index of its status in `different`."""
         self._counts: Counter[Status] | None = None
@@ -150,7 +150,7 @@ class StatusColumn(Sequence[Status]):
 
     @classmethod
     def everywhere(cls, status: Status, nodes: int) -> "StatusColumn":
-        """The same for every node."""
+        """Give every node one status."""
         return cls([status], np.zeros(nodes, np.int32))
 
     @override
@@ -175,7 +175,7 @@ class StatusColumn(Sequence[Status]):
         """The statuses that nodes have, each with their number; counted once."""
         if self._counts is not None:
             return self._counts
-        if len(self.different) <= _FEW_STATUSES:
+        if len(self.different) <= _MAX_STATUSES_COMPARED:
             nodes = [
                 int(np.count_nonzero(self.codes == code)) for code in range(len(self.different))
             ]
@@ -191,7 +191,7 @@ class StatusColumn(Sequence[Status]):
     def where(self, code: Code) -> Mask:
         """(n,) bool, the nodes whose status has this code."""
         has: Mask = np.array([status.code is code for status in self.different], np.bool_)
-        if len(has) > _FEW_STATUSES:
+        if len(has) > _MAX_STATUSES_COMPARED:
             return has[self.codes]
         found: Mask = np.zeros(len(self.codes), np.bool_)
         for position in np.flatnonzero(has).tolist():
@@ -226,7 +226,7 @@ class Verdicts:
     rejected_by: npt.NDArray[np.int16]
     """(n,) int16, index into `results`; −1 fits."""
     results: Sequence[FilterResult]
-    """What each plugin said, in the profile's order."""
+    """The result of each plugin, in the profile's order."""
 
     @property
     def fits(self) -> Mask:
@@ -343,7 +343,7 @@ class CycleState:
         self.group: PodGroupKey | None = None
         """The group with which the pod is decided, or was; None: nothing looks at its group."""
         self.broken_filter: Status | None = None
-        """What ends the attempt: a costly filter has an error for a node that others let pass."""
+        """An error of a costly filter for a node that all others pass; it ends the attempt."""
         self.skipped_filters: set[str] = set()
         """Plugins whose PreFilter answered Skip."""
         self.skipped_scores: set[str] = set()
@@ -351,21 +351,21 @@ class CycleState:
         self.skipped_pre_binds: set[str] = set()
         """Plugins whose PreBindPreFlight answered Skip."""
         self.preemption_asked = False
-        """Whether the attempt has come to preemption."""
+        """True if the attempt has come to preemption."""
         self.without_victims = False
-        """Whether no victims are searched for, since that takes time which others have now."""
+        """True if no victims are searched for, because other pods need the time now."""
         self.victims_searched = False
-        """Whether victims were searched for, or would have been with time for it."""
+        """True if victims were searched for, or would have been if there were time for it."""
         self.bind_outcome_unknown = False
-        """Whether a Bind plugin failed where the pod may be bound all the same."""
+        """True if a Bind plugin failed, but the pod may be bound nevertheless."""
         self.point_runs: list[PointRun] = []
         """Measured runs, taken by `MetricsRecorder.attempt` after the cycle and the binding."""
         self.pods_to_activate: dict[str, PodInfo] = {}
         """Pods (by uid) that a plugin wants moved to activeQ at the end of the cycle."""
         self.slice_seconds: float | None = None
-        """How long a costly filter may take at once; None: as long as it needs."""
+        """Time that a costly filter may take before the event loop runs; None: unlimited."""
         self.unfinished: Iterator[None] | None = None
-        """What a costly filter has left undone when that time was over."""
+        """The work that a costly filter had left when that time was over."""
 
     def begin_anew(self) -> None:
         """Forget what was found: the attempt is made once more."""
@@ -419,11 +419,11 @@ class Feasibility:
     pre_filter: Status = OK
     """A rejection of the pod as a whole."""
     node_names: frozenset[str] | None = None
-    """Only these nodes were looked at (PreFilter)."""
+    """The nodes that PreFilter named; None: all nodes."""
     restricted_by: tuple[str, ...] = ()
-    """The plugins that named them."""
+    """The plugins that named `node_names`."""
     evaluated: int = 0
-    """How many nodes were looked at, in kube-scheduler's sense."""
+    """Number of nodes considered, as kube-scheduler counts them."""
     rows: RowColumn | None = field(default=None, repr=False)
     """The feasible rows in visiting order, where only some were looked for."""
 
@@ -431,7 +431,7 @@ class Feasibility:
     """`fits` and `evaluated` as the filters left them, where only the nominated row was kept."""
 
     def keep(self, rows: RowColumn, *, evaluated: int) -> None:
-        """Let only these of the feasible rows count, having looked at so many nodes."""
+        """Keep only these of the feasible rows; `evaluated` nodes were considered for them."""
         self.rows, self.evaluated = rows, evaluated
         self.fits = np.zeros_like(self.fits)
         self.fits[rows] = True
@@ -505,7 +505,7 @@ class PlacementSums:
 
 
 def joined_placements(placements: Sequence[PlacementSums]) -> PlacementSums:
-    """Join placements that were looked at one by one, of which each has the same resources."""
+    """Join placements that were summed up one by one; all have the same resources."""
     names = placements[0].allocatable.keys()
     return PlacementSums(
         np.concatenate([each.members for each in placements]),

@@ -1,7 +1,7 @@
-"""Computing that a plugin does not wait for: handed over in one cycle, looked at in a later one.
+"""Computations that a plugin does not wait for: submitted in one cycle, read in a later one.
 
-Plugins hand over, `app` and simulations carry out. Invariant: handing over and looking never wait;
-what is handed over can be pickled, since it may go to another process.
+Plugins submit, `app` and simulations compute. Invariant: submitting and reading never wait; the
+arguments can be pickled, because they may go to another process.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class PendingResult(Protocol[Result_co]):
     """A task that was handed over, under way."""
 
     def ready(self) -> bool:
-        """Whether there is a result, or a failure."""
+        """Return whether there is a result, or a failure."""
         ...
 
     def result(self) -> Result_co:
@@ -47,7 +47,7 @@ class _Never(PendingResult[Result], Generic[Result]):
 
 
 class NoWorker(Worker):
-    """Computes nothing: decisions that are only looked at begin no work."""
+    """Computes nothing: decisions made for explanations start no work."""
 
     @override
     def compute(self, work: Callable[[], Result]) -> PendingResult[Result]:

@@ -1,7 +1,9 @@
-"""NodeResourcesFit: enough of everything that the pod requests, and a score by how full nodes are.
+"""NodeResourcesFit: a node must have enough of each requested resource; a score by its use.
 
-Invariant: the filter counts what is requested; scoring counts 100m and 200 MiB for containers that
-request nothing and ignores pod-level requests of the incoming pod (v1.36).
+The plugin also wakes rejected pods when resources become free (queueing hints; `FreedRoom` judges
+the end of other pods), and proposes smaller requests and larger nodes to explanations.
+Invariant: the filter counts requests as they are. Scoring counts 100m and 200 MiB for containers
+that request nothing, and ignores pod-level requests of the incoming pod (v1.36).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -56,10 +58,10 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.resources.amounts import ALWAYS_COUNTED, is_counted, offered_and_used
+from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.device_classes import DeviceClasses
 from stellwerk.plugins.shared.hints import changed_node
-from stellwerk.plugins.shared.victims import is_leaving_as_victim
 from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
@@ -68,107 +70,6 @@ from stellwerk_kube.names import is_extended_resource
 from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.resource_amounts import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
-
-class FreedRoom:
-    """Room by now on the node that a pod has left; counted once for each change.
-
-    kube-scheduler v1.36 tries every pod that was rejected for want of room when another ends; with
-    hundreds of pods that preempt, each victim's end would cause an attempt of every other
-    preemptor. A pod is spared only while victims of its own preemption are on their way out, so
-    that it may not preempt others, and where it does not fit the node that was freed; what happens
-    on its own node wakes it always.
-    """
-
-    def __init__(
-        self,
-        handle: Handle,
-        lets_through: Callable[[PodInfo, NodeInfo, str], bool] = lambda _pod, _node, _name: False,
-    ) -> None:
-        """`lets_through`: whether the filter does not mind that a node lacks a resource."""
-        self._handle = handle
-        self._lets_through = lets_through
-        self._asked: tuple[ClusterChange, int] | None = None
-        """The change, and the position of nominations, for which the following holds."""
-        self._free: dict[str, int] = {}
-        self._fitting: dict[SchedulingSpec, bool] = {}
-        """Whether pods of a spec fit: hundreds that preempt are mostly alike."""
-        self._leaving: dict[str, PodInfo] = {}
-        """By node, a victim that was found leaving it: it is until the node has another record."""
-
-    def may_help(self, pod: PodInfo, change: ClusterChange) -> bool:
-        """Whether a rejected pod may be schedulable after another one was deleted."""
-        gone = change.old
-        if not isinstance(gone, PodInfo):
-            return True
-        freed = gone.node_name or gone.nominated_node_name
-        if not freed:
-            return False
-        nominated = self._handle.nominations.node_of(pod.uid)
-        if nominated in {"", freed} or self._fits(pod, freed, change):
-            return True
-        return not self._waits_for_victims(pod, nominated)
-
-    def _waits_for_victims(self, pod: PodInfo, node_name: str) -> bool:
-        """Whether pods are leaving the nominated node, which still takes pods, for this one."""
-        snapshot = self._handle.snapshot
-        row = snapshot.row_of.get(node_name)
-        if row is None or snapshot.unschedulable[row]:
-            return False
-        pods = self._handle.pods_on(node_name)
-        known = self._leaving.get(node_name)
-        if known is not None and pods.get(known.uid) is known and known.priority < pod.priority:
-            return True
-        if len(self._leaving) > 2 * len(self._handle.nominations.by_node):
-            self._leaving.clear()  # most of those preemptors are on their nodes
-        for other in pods.values():
-            if other.priority < pod.priority and is_leaving_as_victim(other):
-                self._leaving[node_name] = other
-                return True
-        return False
-
-    def _fits(self, pod: PodInfo, node_name: str, change: ClusterChange) -> bool:
-        """Whether the node has what the pod, nominated elsewhere, requests.
-
-        That is beside those nominated to it, which are the same for all pods of a spec, mostly.
-        """
-        row = self._handle.snapshot.row_of.get(node_name)
-        if row is None:
-            return False
-        node, nominations = self._handle.snapshot.node_at(row), self._handle.nominations
-        position = nominations.changes.position
-        if self._asked is None or self._asked[0] is not change or self._asked[1] != position:
-            self._asked = change, position
-            self._free = self._count_free(node)
-            self._fitting.clear()
-        if pod.amounts is not pod.spec.amounts or nominations.depends_on_deadline(pod):
-            return self._has_room(pod, node)
-        fits = self._fitting.get(pod.spec)
-        if fits is None:
-            fits = self._fitting[pod.spec] = self._has_room(pod, node)
-        return fits
-
-    def _has_room(self, pod: PodInfo, node: NodeInfo) -> bool:
-        against = self._handle.nominations.against(pod, node.name)
-        if self._free[PODS] <= len(against):
-            return False
-        for name, amount in pod.amounts.requests.items():
-            if amount and is_counted(name):
-                kept = sum(other.amounts.requests.get(name, 0) for other in against)
-                short = amount > self._free.get(name, 0) - kept
-                if short and not self._lets_through(pod, node, name):
-                    return False
-        return True
-
-    def _count_free(self, node: NodeInfo) -> dict[str, int]:
-        free = dict(node.allocatable)
-        pods = self._handle.pods_on(node.name)
-        for pod in pods.values():
-            for name, amount in pod.amounts.requests.items():
-                free[name] = free.get(name, 0) - amount
-        free[PODS] = node.allocatable.get(PODS, 0) - len(pods)
-        return free
-
-
 Wanted: TypeAlias = tuple[tuple[str, int], ...]
 """(resource, amount above 0) in the order in which reasons are given."""
 
@@ -176,11 +77,15 @@ _NAME: Final = "NodeResourcesFit"
 _NONE_BACKED: Final[frozenset[str]] = frozenset()
 _NATIVE: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _ONLY_NATIVE: Final = ALWAYS_COUNTED.issuperset
-"""Whether requests are for native resources alone, as most are."""
+"""Returns whether requests name native resources only, as those of most pods do."""
 _TOO_MANY_PODS: Final = 1
+"""Bit 0 of a verdict's code: the node has no place for a further pod."""
 _UNRESOLVABLE: Final = 1 << 30
-_MOST_BITS: Final = 29
-"""Resources that get a bit of their own between the two above."""
+"""Bit 30 of a verdict's code: the node is too small even without pods, so that no preemption helps.
+It is the last bit of an int32 that is not its sign."""
+MAX_RESOURCES_PER_CODE: Final = 29
+"""Requested resources that have a bit of their own in a code, between the two bits above. For pods
+that request more, codes number the combinations of lacking resources (`_filter_many`)."""
 
 
 class NodeResourcesFit(
@@ -221,23 +126,24 @@ class NodeResourcesFit(
         if wanted is None:
             wanted = self._wanted(pod.spec)
         backed = self._backed(pod.spec)
-        if len(wanted) > _MOST_BITS:
+        if len(wanted) > MAX_RESOURCES_PER_CODE:
             return _filter_many(nodes, wanted, backed)
         return FilterResult(_lacking(nodes, wanted, backed), lambda code: _status(wanted, code))
 
     @override
     def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        # With so many resources codes mean something in one answer only, and which classes back a
-        # resource is no matter of the node.
-        reusable = len(pod.spec.amounts.requests) <= _MOST_BITS and not self._backed(pod.spec)
-        return pod.spec if reusable else None
+        # Codes of `_filter_many` mean something in one answer only, and a change of device classes
+        # is no change of a row.
+        has_many = len(pod.spec.amounts.requests) > MAX_RESOURCES_PER_CODE
+        return None if has_many or self._backed(pod.spec) else pod.spec
 
     def _backed(self, spec: SchedulingSpec) -> frozenset[str]:
-        """The resources that devices may provide where a node offers none: DynamicResources looks.
+        """Find the resources that devices may provide on nodes that offer none of them.
 
-        Nothing is asked of pods that request cpu and memory alone.
+        DynamicResources decides about those.
         """
         requests = spec.amounts.requests
+        # Most pods request cpu and memory only, and the classes need not be read for them.
         if _ONLY_NATIVE(requests) or not any("/" in resource for resource in requests):
             return _NONE_BACKED
         self._classes.refresh()
@@ -246,13 +152,13 @@ class NodeResourcesFit(
         )
 
     def _lets_through(self, pod: PodInfo, node: NodeInfo, resource: str) -> bool:
-        """Whether the filter does not mind that the node lacks a resource of the pod."""
+        """Return whether the filter ignores that the node lacks a resource of the pod."""
         if not self._checks(resource, 1):
             return True
         return not node.allocatable.get(resource, 0) and resource in self._backed(pod.spec)
 
     def _wanted(self, spec: SchedulingSpec) -> Wanted:
-        """The requests that the filter checks: native resources first, the rest by name."""
+        """List the requests that the filter checks: native resources first, the rest by name."""
         requests = spec.amounts.requests
         wanted = [(name, amount) for name in _NATIVE if (amount := requests.get(name, 0)) > 0]
         if not _ONLY_NATIVE(requests):
@@ -284,7 +190,7 @@ class NodeResourcesFit(
 
     @override
     def score_placements(self, placements: PlacementSums) -> IntColumn:
-        """The use of each placement: MostAllocated, whatever the strategy (v1.36)."""
+        """(P,) the use of each placement: MostAllocated, whatever the strategy (v1.36)."""
         total: IntColumn = np.zeros(placements.count, np.int64)
         weights: IntColumn = np.zeros(placements.count, np.int64)
         for resource, weight in self._scored:
@@ -297,7 +203,7 @@ class NodeResourcesFit(
         full: IntColumn = total // np.maximum(weights, 1)
         return full
 
-    # --- queueing hints -------------------------------------------------------------------------
+    # --- Propose ----------------------------------------------------------------------------------
 
     @override
     def propose(
@@ -313,6 +219,8 @@ class NodeResourcesFit(
             too_small = any(offered.get(resource, 0) < wanted[resource] for resource in short)
             kind = GrowNode if too_small else FreeResources
             yield kind(node.name, tuple(short.items()))
+
+    # --- queueing hints -------------------------------------------------------------------------
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -332,11 +240,11 @@ class NodeResourcesFit(
         )
 
     def _has_freed_room(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
-        """Whether the deleted pod had a node, or was nominated to one, and left room to this."""
+        """Queue if the deleted pod had a node, or a nomination, and left room for this pod."""
         return queue_if(self._freed_room.may_help(pod, change))
 
     def _frees_something(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
-        """Whether the pod itself shrank, or a pod on a node now requests less of what it wants."""
+        """Queue if the pod itself shrank, or a pod on a node now requests less of what it wants."""
         old, new = change.old, change.new
         if not isinstance(old, PodInfo) or not isinstance(new, PodInfo) or new.uid == pod.uid:
             return QUEUE
@@ -347,7 +255,7 @@ class NodeResourcesFit(
         )
 
     def _offers_more_of_enough(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
-        """Whether the pod fits the empty node, and the node is new or offers more of its wants.
+        """Queue if the pod fits the empty node, and the node is new or offers more of its wants.
 
         A node that offers a resource no longer leaves it to devices, and may offer more by that.
         """
@@ -379,13 +287,13 @@ class NodeResourcesFit(
 def _lacking(
     nodes: NodeView, wanted: Wanted, backed: frozenset[str] = _NONE_BACKED
 ) -> VerdictColumn:
-    """(n,) int32, the bits of what each node lacks; 0 fits."""
+    """(n,) int32, the bits of the resources that each node lacks; 0 fits."""
     room, pods = offered_and_used(nodes, PODS) or (0, 0)
     codes = (pods >= room) * _TOO_MANY_PODS
     for bit, (resource, amount) in enumerate(wanted, start=1):
         found = offered_and_used(nodes, resource)
         if found is None:
-            # Pods may invent resources by the hundred: no column for what no node offers.
+            # No node offers it, and it has no column: pods may invent resources by the hundred.
             if resource not in backed:
                 codes = codes | 1 << bit | _UNRESOLVABLE
             continue
@@ -416,10 +324,11 @@ def _status(wanted: Wanted, code: int) -> Status:
 def _filter_many(
     nodes: NodeView, wanted: Wanted, backed: frozenset[str] = _NONE_BACKED
 ) -> FilterResult:
-    """For more resources than a code has bits: codes number the combinations that occur."""
-    parts = [wanted[start : start + _MOST_BITS] for start in range(0, len(wanted), _MOST_BITS)]
+    """Judge more resources than a code has bits: codes number the combinations that occur."""
+    size = MAX_RESOURCES_PER_CODE
+    parts = [wanted[start : start + size] for start in range(0, len(wanted), size)]
     columns = np.stack([_lacking(nodes, part, backed) for part in parts])
-    # Sorting the combinations, as np.unique does, takes ten times as long.
+    # np.unique(axis=1) would sort the combinations, which takes ten times as long.
     number_of: dict[bytes, int] = {}
     numbers = np.array(
         [number_of.setdefault(bits.tobytes(), len(number_of)) for bits in columns.T.copy()], np.intp
@@ -442,7 +351,7 @@ def _filter_many(
 
 
 def _everything_wanted(pod: PodInfo) -> Wanted:
-    """The requests for the hint functions: ignored resources count too, as upstream."""
+    """List the requests for the hint functions; ignored resources count, as upstream."""
     return tuple(
         (name, amount)
         for name, amount in pod.amounts.requests.items()
@@ -451,7 +360,7 @@ def _everything_wanted(pod: PodInfo) -> Wanted:
 
 
 def _backs_what_is_wanted(pod: PodInfo, change: ClusterChange) -> QueueingHint:
-    """Whether a class has come to back a resource that the pod requests."""
+    """Queue if a device class now provides a resource that the pod requests."""
     if not isinstance(change.new, dict):
         return QUEUE
     names = {_extended_resource(change.new), f"{CLASS_RESOURCE_PREFIX}{_name(change.new)}"}
@@ -475,7 +384,7 @@ def _grew(old: NodeInfo, new: NodeInfo, resources: Sequence[str]) -> bool:
 
 
 def _smaller_requests(pod: PodInfo, nodes: NodeView) -> Iterator[Change]:
-    """The request that the node with the most room could take, by resource."""
+    """Propose for each resource the largest request that some node could take."""
     wanted = wanted_amounts(pod)
     least: dict[str, int] = {}
     for row in nodes.row_numbers().tolist():

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
-from stellwerk.backend.scheduling_queue import MOVE_UNITS, Work
+from stellwerk.backend.requeue_backlog import UNITS_PER_MOVE, Work
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
@@ -207,7 +207,7 @@ class ProfileMoves:
         for pod in list(self.without_profile.pods.values()):
             looks += 1
             if (not namespace or pod.namespace == namespace) and self._take_in(pod, now):
-                yield MOVE_UNITS
+                yield UNITS_PER_MOVE
             elif looks % _LOOKS == 0:
                 yield 1
         for entry in list(world.queue.entries.values()):
@@ -215,7 +215,7 @@ class ProfileMoves:
             if not namespace or entry.pod.namespace == namespace:
                 waits = world.queue.entries.get(entry.pod.uid) is entry
                 moved = waits and entry.place not in IN_FLIGHT and self._move(entry, now)
-                yield MOVE_UNITS if moved else 1
+                yield UNITS_PER_MOVE if moved else 1
             elif looks % _LOOKS == 0:
                 yield 1
 

@@ -1,8 +1,9 @@
-"""State per row that the snapshot keeps up to date beside its columns.
+"""State per row that the snapshot keeps up to date beside its columns; plugins call it a book.
 
-`Snapshot` calls every registered book when a node or a pod changes; plugins register theirs with
-`Snapshot.book`. Invariant: what a book answers follows from the nodes and pods in the rows now, not
-from the order in which they came, so that opposite calls in reverse order undo a change.
+A book holds whatever is not an amount of a resource: host ports, volumes, devices, pods that match
+a term. `Snapshot` calls every registered book when a node or a pod changes; plugins register theirs
+by `Snapshot.book`. Invariant: the state follows from the nodes and pods in the rows now, not from
+the order in which they came, so that opposite calls in reverse order undo a change.
 """
 
 from typing import Self

@@ -1,12 +1,12 @@
 """Column types of the snapshot, logs of changes, and maps that forks share.
 
-Everything that computes on nodes uses these. Letters in shapes: N nodes (rows), n rows of a view,
-R resources, D domains. Units: cpu in millicores, memory and storage in bytes, the rest counts.
-Readers that keep results between cycles hold a cursor for each log that they depend on; books keep
-their state in CopyOnWrite maps, so that a fork costs one copy of the outer map. Invariants: a row
-is a slot, and one that holds no node is False in `alive` and means nothing elsewhere; a cursor
-gives every key appended since it last caught up, or None: look at everything; a value is changed in
-place only by the map that alone holds it.
+Letters in shapes: N nodes (rows), n rows of a view, R resources, D domains. Units: cpu in
+millicores, memory and storage in bytes, the rest counts. Readers that keep results between cycles
+hold a cursor for each log that they depend on. Books keep their state in CopyOnWrite maps, so that
+a fork costs one copy of the outer map.
+Invariants: a row is a slot, and one that holds no node is False in `alive` and means nothing
+elsewhere. A cursor gives every key appended since it last caught up, or None: read everything. A
+value is changed in place only by the map that is its only owner.
 """
 
 from collections.abc import Collection, Hashable, ItemsView, Iterator, KeysView, Mapping
@@ -29,21 +29,21 @@ RowColumn: TypeAlias = npt.NDArray[np.intp]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 ABSENT: Final = -1
-DIVISIBLE: Final = 1 << 46
-"""Of whole numbers below it float64 has the quotient in percent that int64 has, rounded down.
+MAX_EXACT_PERCENT_OPERAND: Final = 1 << 46
+"""Below 2**46, `floor(100 * a / b)` in float64 equals int64 division.
 
-A hundred times such a number is exact, and a quotient up to 100 that is no whole number lies
-farther from the next one (1 by the divisor) than float64 rounds it (2**-47).
+`100 * a` is exact there. A quotient up to 100 that is not a whole number is at least `1 / b` away
+from the next whole number, and float64 rounds by less than that (2**-47).
 """
 MAX_REQUESTED: Final = 1 << 61
 """Usage columns stop here, so that usage plus one pod's request (at most 2**62) stays in int64."""
-CHANGES_KEPT: Final = 4096
-"""A reader that lags behind by more looks at everything."""
+MAX_KEPT_CHANGES: Final = 4096
+"""Changes that a log keeps at least. A reader that is further behind reads all rows again."""
 _BEFORE_ALL: Final = -1
-"""A position that no log can tell the changes since."""
+"""A position before all changes that any log keeps: its reader reads everything."""
 
 Element = TypeVar("Element", bound=np.generic)
-"""What a column holds."""
+"""The NumPy type of a column's values."""
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
 Value = TypeVar("Value", bound="Copyable")
@@ -103,15 +103,15 @@ def grown(column: npt.NDArray[Element], capacity: int, fill: int = 0) -> npt.NDA
 
 
 class Changes(Generic[Key]):
-    """A log of what changed, of which only the newest part is held."""
+    """A log of changes that keeps only the newest ones."""
 
-    def __init__(self, position: int = 0, keep: int = CHANGES_KEPT) -> None:
+    def __init__(self, position: int = 0, keep: int = MAX_KEPT_CHANGES) -> None:
         """`position`: where a fork's log goes on; what came before is too long ago to tell."""
         self._changed: list[Key] = []
         self.position = position
         """The number of changes so far."""
         self.keep = keep
-        """So many of the newest are held at least, and at most twice as many."""
+        """Number of newest changes that are kept at least; at most twice as many are."""
 
     def append(self, changed: Key) -> None:
         """Note a change; from time to time the oldest are dropped."""
@@ -131,10 +131,10 @@ ChangeLog: TypeAlias = Changes[int]
 
 
 class OfferColumns(NamedTuple):
-    """What nodes offer of one resource, as scores divide by it.
+    """Allocatable amounts of one resource, in the form in which scores divide by them.
 
     Both columns are float64, which is divided in a fifth of int64's time; int64 where an amount is
-    not below DIVISIBLE.
+    not below MAX_EXACT_PERCENT_OPERAND.
     """
 
     amounts: npt.NDArray[Any]
@@ -142,13 +142,13 @@ class OfferColumns(NamedTuple):
     divisors: npt.NDArray[Any]
     """(n,) the same, with 1 in place of 0."""
     everywhere: bool
-    """Whether every node offers some."""
+    """True if every node offers some."""
 
     @classmethod
     def of(cls, amounts: IntColumn, alive: Mask) -> "OfferColumns":
-        """What the nodes in rows that are alive offer."""
+        """Make the columns of the nodes in rows that are alive."""
         whole: npt.NDArray[Any] = amounts
-        if amounts.max(initial=0) < DIVISIBLE:
+        if amounts.max(initial=0) < MAX_EXACT_PERCENT_OPERAND:
             whole = amounts.astype(np.float64)
         return cls(whole, np.maximum(whole, 1), bool((amounts[alive] > 0).all()))
 
@@ -165,14 +165,14 @@ class ChangeCursor(Generic[Key]):
 
     @property
     def current(self) -> bool:
-        """Whether nothing changed since the reader last caught up."""
+        """True if nothing changed since the reader last caught up."""
         return self.position == self.changes.position
 
     def changed(self, at_most: int | None = None) -> list[Key] | None:
-        """The keys to look at again, each once, in the order of their first change.
+        """List the keys to read again, each once, in the order of their first change.
 
-        None: look at everything, because the reader never has, because it was too long ago to tell,
-        or because more than `at_most` changes were noted.
+        None: read everything, because the reader never has, because the log no longer has all
+        changes since, or because there are more than `at_most`.
         """
         changed = self.changes.since(self.position)
         if changed is None or (at_most is not None and len(changed) > at_most):
@@ -180,11 +180,11 @@ class ChangeCursor(Generic[Key]):
         return list(dict.fromkeys(changed)) if len(changed) > 1 else changed
 
     def catch_up(self) -> None:
-        """Everything up to now has been looked at."""
+        """Note that everything up to now was read."""
         self.position = self.changes.position
 
     def advance(self) -> list[Key] | None:
-        """The keys to look at again, as `changed` says; they count as looked at from now on."""
+        """Return `changed()`, and note that these keys were read."""
         changed = self.changed()
         self.catch_up()
         return changed
@@ -205,7 +205,7 @@ class RowCursor(ChangeCursor[int]):
     __slots__ = ("_size", "snapshot")
 
     def __init__(self, snapshot: HasRows, changes: ChangeLog, *, caught_up: bool = False) -> None:
-        """`caught_up`: every row has just been looked at."""
+        """`caught_up`: every row was just read."""
         self.changes = changes
         self.snapshot = snapshot
         self.position = changes.position if caught_up else _BEFORE_ALL
@@ -227,7 +227,7 @@ class Copyable(Protocol):
     """A mutable value."""
 
     def copy(self) -> Self:
-        """The same value, to be changed apart."""
+        """Return a copy that can be changed without changing this value."""
         ...
 
 
@@ -283,7 +283,7 @@ class CopyOnWrite(Generic[Key, Value]):
             self._own.discard(key)
 
     def fork(self) -> Self:
-        """The same values, shared; what either side changes from now on the other does not see."""
+        """Share the values; each side copies a value before it changes it."""
         self._own = set()
         return type(self)(self._values.copy())
 

@@ -11,12 +11,13 @@ import numpy as np
 from stellwerk.snapshot.columns import IntColumn, Mask, grown
 from stellwerk.snapshot.topology import EligibleRows, Topology
 
-_SPARSE_ROWS: Final = 64
-"""Up to so many rows a dictionary is smaller than an array, and fast enough."""
+_MAX_ROWS_IN_DICT: Final = 64
+"""Rows with counts that are kept in a dictionary. Up to this number it is smaller than an array of
+all rows, and fast enough; beyond it an array takes its place."""
 _MAX_SUMS: Final = 16
-"""Cached sums per term: topology keys in use, times the ways in which eligible rows differ."""
-_LARGE: Final = 1 << 40
-"""Stands for the count of a domain that is not there."""
+"""Sums that are cached for each term: one for each topology key and each set of eligible rows."""
+_COUNT_OF_ABSENT_DOMAIN: Final = 1 << 40
+"""Count of a domain without nodes: larger than any other, so that it is never the minimum."""
 
 _SumsKey: TypeAlias = tuple[str, EligibleRows | None]
 
@@ -43,7 +44,7 @@ class CountColumn:
         count = self._few.get(row, 0) + change
         if count:
             self._few[row] = count
-            if len(self._few) > _SPARSE_ROWS:
+            if len(self._few) > _MAX_ROWS_IN_DICT:
                 self._array = self.dense(2 * max(self._few) + 1)
                 self._few = {}
         else:
@@ -93,7 +94,7 @@ class DomainCounts:
 
     @property
     def valid(self) -> bool:
-        """Whether neither labels nor eligible rows have changed since."""
+        """True if neither labels nor eligible rows have changed since."""
         return self.topology.valid and (
             self._eligible is None or self._eligible.version == self._version
         )
@@ -127,10 +128,10 @@ class DomainCounts:
 
     def two_smallest(self) -> tuple[int, int, int]:
         """(a domain with the smallest count, its count, the smallest of all other domains)."""
-        counts = np.where(self.present, self.totals, _LARGE)
+        counts = np.where(self.present, self.totals, _COUNT_OF_ABSENT_DOMAIN)
         first = int(counts.argmin())
         smallest = int(counts[first])
-        counts[first] = _LARGE
+        counts[first] = _COUNT_OF_ABSENT_DOMAIN
         return first, smallest, int(counts.min())
 
 
@@ -155,7 +156,7 @@ class CountedTerm:
         self._sums.clear()
 
     def counts_in(self, topology: Topology) -> bool:
-        """Whether any counted pod is in a domain of the topology."""
+        """Return whether any counted pod is in a domain of the topology."""
         if self.column.total == 0 or not topology.domain_count:
             return False
         return topology.complete or bool(self.by_domain(topology).totals.any())

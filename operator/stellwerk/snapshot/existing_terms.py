@@ -25,15 +25,17 @@ from stellwerk_kube.selectors import Requirement
 
 Term = TypeVar("Term")
 
-MANY_TERMS: Final = 1000
-"""A spec with more is entered and dropped step by step where there is time for that."""
-_MOST_VALUES: Final = 256
-"""A term that asks for one of more is compared with every pod: that costs less than to file it."""
+MAX_TERMS_AT_ONCE: Final = 1000
+"""Terms of a spec that are indexed at once. A spec with more is indexed in steps, between which the
+event loop runs."""
+_MAX_INDEXED_VALUES: Final = 256
+"""Label values of a term that are indexed. A term that names more is compared with every pod, which
+costs less than so many entries of the index."""
 _MAX_MATCHES: Final = 4096
-"""LabelSets of pending pods whose matches are remembered; most stay in use when bound."""
+"""Label sets of pending pods whose matching terms are kept. Beyond it, they are searched again."""
 _NO_ROWS: Final[IntColumn] = np.zeros(0, np.int64)
-_STEP: Final = 500
-"""Terms of a step: about a millisecond."""
+_TERMS_PER_STEP: Final = 500
+"""Terms that are indexed before the event loop runs; they take about 1 ms."""
 
 
 class TermKind(Enum):
@@ -82,7 +84,7 @@ class TermGroup:
     def counts(self, rows: int) -> IntColumn:
         """(rows,) int64, pods times weights of all terms, required ones with 1; read only.
 
-        Added up anew only when a pod with terms has come or gone: one pod may have thousands.
+        Summed up again only when a pod with terms came or went: one pod may have thousands.
         """
         changes = self._changes()
         if changes != self._counted_at or rows != len(self._counts):
@@ -116,15 +118,15 @@ class ExistingTerms:
         self._pods: Counts[SchedulingSpec, int] = Counts() if pods is None else pods
         """Pods with terms by spec and row."""
         self._counted = pods is None
-        """Whether the terms are counted; until then only `_pods` is kept."""
+        """True if the terms are counted; until then only `_pods` is kept."""
         self._terms: dict[tuple[TermKind, AffinityTerm, int], ExistingTerm] = {}
         self._terms_of: dict[SchedulingSpec, tuple[ExistingTerm, ...]] = {}
         self._index: TermIndex[ExistingTerm] = TermIndex()
         self._matching: WeakKeyDictionary[LabelSet, MatchingTerms] = WeakKeyDictionary()
         self._changes = 0
-        """How often a pod with terms has come or gone."""
+        """Number of times that a pod with terms came or went."""
         self._idle: dict[SchedulingSpec, None] = {}
-        """Specs with many terms of which there is no pod, or not yet; their terms count nothing."""
+        """Specs with many terms that have no pod, or none yet; their terms count nothing."""
 
     def __len__(self) -> int:
         return len(self._terms)
@@ -163,8 +165,8 @@ class ExistingTerms:
                 continue
             del self._idle[spec]
             terms = self._terms_of.pop(spec)
-            for start in range(0, len(terms), _STEP):
-                self._leave(terms[start : start + _STEP])
+            for start in range(0, len(terms), _TERMS_PER_STEP):
+                self._leave(terms[start : start + _TERMS_PER_STEP])
                 yield
         for spec in specs:
             if self._counted and spec not in self._terms_of:
@@ -174,7 +176,7 @@ class ExistingTerms:
         entered: list[ExistingTerm] = []
         for each in _terms_of(spec.pod_affinity):
             entered.append(self._entered(*each))
-            if len(entered) % _STEP == 0:
+            if len(entered) % _TERMS_PER_STEP == 0:
                 yield
         if spec in self._terms_of:  # counted between two steps
             self._leave(tuple(entered))
@@ -199,7 +201,7 @@ class ExistingTerms:
         for term in terms:
             term.add(row, change)
         if change < 0 and spec not in self._pods:
-            if len(terms) > MANY_TERMS:
+            if len(terms) > MAX_TERMS_AT_ONCE:
                 self._idle[spec] = None
                 return
             del self._terms_of[spec]
@@ -208,7 +210,7 @@ class ExistingTerms:
             self._idle.pop(spec, None)
 
     def _enter(self, affinity: PodAffinity) -> tuple[ExistingTerm, ...]:
-        """The terms of a spec of which there are pods now."""
+        """Enter the terms of a spec that has pods now."""
         return tuple([self._entered(*each) for each in _terms_of(affinity)])
 
     def _entered(self, kind: TermKind, affinity_term: AffinityTerm, weight: int) -> ExistingTerm:
@@ -222,7 +224,7 @@ class ExistingTerms:
         return term
 
     def _leave(self, terms: tuple[ExistingTerm, ...]) -> None:
-        """Drop the terms of a spec of which no pod is left, unless other specs have them."""
+        """Drop the terms of a spec without pods, unless other specs have them."""
         for term in terms:
             term.specs -= 1
             if term.specs == 0:
@@ -316,4 +318,8 @@ def most_selective(requirements: Sequence[Requirement]) -> Requirement | None:
 
 def _filed_under(requirements: Sequence[Requirement]) -> Requirement | None:
     requirement = most_selective(requirements)
-    return None if requirement is None or len(requirement.values) > _MOST_VALUES else requirement
+    return (
+        None
+        if requirement is None or len(requirement.values) > _MAX_INDEXED_VALUES
+        else requirement
+    )

@@ -1,4 +1,4 @@
-"""The book of container images that nodes hold, for ImageLocality.
+"""Container images that nodes hold, by row, for ImageLocality.
 
 As in kube-scheduler's cache (imageStates, v1.36), an image keeps the size that the first of its
 nodes reported until no node holds it. Invariant: all rows of an image show the same size.
@@ -14,8 +14,9 @@ from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import CopyOnWrite
 from stellwerk_kube.node import NodeInfo
 
-MANY_NAMES: Final = 1000
-"""Names of a node with more are looked up in the node: a kubelet reports fifty images."""
+MAX_INDEXED_NAMES: Final = 1000
+"""Names of images of a node that are indexed; a kubelet reports 50 images. The names of a node with
+more are looked up in the node itself."""
 
 
 class Images(Book):
@@ -23,7 +24,7 @@ class Images(Book):
 
     def __init__(self) -> None:
         self._bytes: CopyOnWrite[str, dict[int, int]] = CopyOnWrite()
-        """Of rows with few images."""
+        """Bytes by image and row, for rows with at most MAX_INDEXED_NAMES names."""
         self._large: dict[int, Mapping[str, int]] = {}
         """Rows with very many images; the sizes that are shown, by name."""
         self.version = 0
@@ -53,7 +54,7 @@ class Images(Book):
             return
         if before is not None:
             self._take_out(row, before.images)
-        if len(node.images) > MANY_NAMES:
+        if len(node.images) > MAX_INDEXED_NAMES:
             self._large[row] = self._as_shown(node.images)
         else:
             self._put_in(row, node.images)

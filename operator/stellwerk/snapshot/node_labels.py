@@ -1,9 +1,9 @@
-"""The book of node labels: one column for each key that is asked for, and the domains it makes.
+"""Node labels by row: one column for each key that is asked for, and the domains it makes.
 
 Selectors read the columns, pairwise plugins the topologies. Keys that no node has share one empty
 column and one topology without domains, so that made-up keys cost nothing. Invariant: a column is
 kept up to date from when it was first asked for; a topology that is still valid equals one made
-anew.
+from scratch.
 """
 
 from collections.abc import Iterable, KeysView
@@ -18,8 +18,8 @@ from stellwerk_kube.node import NodeInfo
 
 _NO_KEY: Final = ""
 """Stands for every key that no node has; no label is called that."""
-_SPARE_VALUES: Final = 1024
-"""So many values that no node has any more a column may name, besides one for each row."""
+_MAX_UNUSED_VALUES: Final = 1024
+"""Values without a node that a column keeps before it is made again, beside one for each row."""
 
 
 class NodeLabels(Book):
@@ -31,7 +31,7 @@ class NodeLabels(Book):
         self._node_count = 0
         self._capacity = 0
         self._nodes_with: dict[str, int] = {}
-        """How many nodes have a label, by key; only keys that some node has."""
+        """Number of nodes with each label key; only keys that some node has."""
         self._columns: dict[str, LabelColumn] = {}
         self._topologies: dict[str, Topology] = {}
 
@@ -72,7 +72,7 @@ class NodeLabels(Book):
             self._forget_keys(before.labels)
         for key, column in self._columns.items():
             column.set(row, node.labels.get(key))
-            if len(column.values) > self._capacity + _SPARE_VALUES:
+            if len(column.values) > self._capacity + _MAX_UNUSED_VALUES:
                 self._columns[key] = self._made(key)
         self._drop_topologies()
 

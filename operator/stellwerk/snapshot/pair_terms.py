@@ -29,16 +29,16 @@ class PodSelection(Protocol):
 
     @property
     def reads_namespaces(self) -> bool:
-        """Whether the answer depends on the labels of namespaces."""
+        """True if the answer depends on the labels of namespaces."""
         ...
 
     @property
     def counts_terminating(self) -> bool:
-        """Whether pods that are being deleted count."""
+        """True if pods that are being deleted count."""
         ...
 
     def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:
-        """Whether pods with these labels count."""
+        """Return whether pods with these labels count."""
         ...
 
 
@@ -49,7 +49,7 @@ class SpreadSelection:
     namespace: str
     selector: LabelSelector
     counts_everything: bool = False
-    """Whether an empty selector counts all pods. It counts none in `countPodsMatchSelector` of
+    """True if an empty selector counts all pods. It counts none in `countPodsMatchSelector` of
     v1.33 to v1.37."""
 
     @classmethod
@@ -75,7 +75,7 @@ class SpreadSelection:
         return False
 
     def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:  # noqa: ARG002 of the protocol
-        """Whether the selector matches the labels, in its namespace."""
+        """Return whether the selector matches the labels, in its namespace."""
         return (
             (self.counts_everything or bool(self.selector.requirements))
             and label_set.namespace == self.namespace
@@ -112,7 +112,7 @@ class AffinitySelection:
 
     @property
     def reads_namespaces(self) -> bool:
-        """Whether a term has a namespaceSelector."""
+        """True if a term has a namespaceSelector."""
         return any(matcher.namespace_selector is not None for matcher in self.matchers)
 
     @property
@@ -121,7 +121,7 @@ class AffinitySelection:
         return True
 
     def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:
-        """Whether every matcher matches these pods."""
+        """Return whether every matcher matches these pods."""
         return all(
             matches_as_incoming(matcher, label_set, namespaces, reads_once=self.reads_once)
             for matcher in self.matchers
@@ -131,7 +131,7 @@ class AffinitySelection:
 def matches_as_incoming(
     matcher: PodMatcher, label_set: LabelSet, namespaces: NamespaceLabels, *, reads_once: bool
 ) -> bool:
-    """Whether a pending pod's term matches pods with these labels.
+    """Return whether a pending pod's term matches pods with these labels.
 
     The namespaceSelector adds the namespaces that are known and have such labels, and an empty one
     adds all. v1.34 to v1.37 then compare it with empty labels as well, since
@@ -155,7 +155,7 @@ def matches_as_incoming(
 def matches_as_existing(
     matcher: PodMatcher, label_set: LabelSet, namespaces: NamespaceLabels
 ) -> bool:
-    """Whether an existing pod's term matches a pending pod with these labels."""
+    """Return whether an existing pod's term matches a pending pod with these labels."""
     namespace = label_set.namespace
     return matcher.matches(namespace, label_set.labels, namespaces.get(namespace, {}))
 

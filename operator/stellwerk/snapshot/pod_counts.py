@@ -1,11 +1,11 @@
-"""Counts of what the pods of each node request, have or match, by keys of their own.
+"""Counts of the pods of each node by other keys than columns have, and sums of their requests.
 
-Requests in sum (Usage: the cache keeps one for each node, a trial makes one for a row that it
-changes), and books of the snapshot: host ports, volumes, priorities, and the pods that match each
-pairwise term, for InterPodAffinity, PodTopologySpread and SelectorSpread. Pods are counted by
-LabelSet first, so that a new term is counted from label sets and not from pods. Invariants: sums
-are exact, also where the columns stop at MAX_REQUESTED; whatever the order of events, every count
-equals one made from scratch; a key is there while a pod in some row has it.
+`Usage` is the sum of requests: the cache keeps one for each node, a trial makes one for a row that
+it changes. The rest are books of the snapshot: host ports, volumes, priorities, and the pods that
+match each pairwise term, for InterPodAffinity, PodTopologySpread and SelectorSpread. Pods are
+counted by LabelSet first, so that a new term is counted from label sets and not from pods.
+Invariants: sums are exact, also where the columns stop at MAX_REQUESTED. Whatever the order of
+events, every count equals one made from scratch. A key exists while a pod in some row has it.
 """
 
 from collections import Counter
@@ -37,11 +37,13 @@ _NATIVE_ROW: Final = {resource: row for row, resource in enumerate(NATIVE_RESOUR
 _PODS_ROW: Final = NATIVE_RESOURCES.index(PODS)
 
 _NOTHING: Final[dict[str, int]] = {}
-"""Of most nodes; never written to."""
+"""The extended resources of most nodes: none. It is shared, and never written."""
 _MAX_TERMS: Final = 1024
-"""Terms of pending pods that are kept counted; the least recently used ones make room."""
-_MAX_KEYS: Final = 256
-"""Label keys that label sets are filed under; pods may make up any number, and each costs all."""
+"""Terms of pending pods whose counts are kept up to date. Beyond it, the least recently used term
+is dropped, and counted again when it comes back."""
+_MAX_INDEXED_KEYS: Final = 256
+"""Label keys by which label sets are indexed. Each takes a pass over all label sets, and pods may
+invent any number of keys. Beyond it, the index is cleared and made again key by key."""
 
 
 class Usage:
@@ -57,9 +59,9 @@ class Usage:
         extended: Mapping[str, int] | None = None,
     ) -> None:
         self.amounts = amounts
-        """Of NATIVE_RESOURCES; of "pods" their number."""
+        """Requested amount of each of NATIVE_RESOURCES; for "pods" their number."""
         self.extended: dict[str, int] = dict(extended) if extended else _NOTHING
-        """Of all other resources by name, those of which nothing is requested left out."""
+        """Requested amounts of all other resources by name; none of them is 0."""
         self.nonzero_cpu_millis = cpu_millis
         self.nonzero_memory_bytes = memory_bytes
         """Both with kube-scheduler's defaults for containers that request none."""
@@ -83,7 +85,7 @@ class Usage:
         self.nonzero_memory_bytes += change * pod.amounts.nonzero_memory_bytes
 
     def copy(self) -> "Usage":
-        """The same sums, to be changed apart."""
+        """Copy the sums."""
         return Usage(
             self.amounts.copy(), self.nonzero_cpu_millis, self.nonzero_memory_bytes, self.extended
         )
@@ -329,7 +331,7 @@ class PairCounts(Book):
 
     @override
     def fork(self) -> "PairCounts":
-        """The same pods; terms are counted anew when they are asked for."""
+        """Copy the pods; terms are counted again when they are asked for."""
         fork = PairCounts()
         fork.namespaces = self.namespaces.copy()
         fork._pods, fork._terminating = self._pods.fork(), self._terminating.fork()
@@ -390,7 +392,7 @@ class PairCounts(Book):
             return
         by_value = self._label_sets_by_label.get(requirement.key)
         if by_value is None:
-            if len(self._label_sets_by_label) >= _MAX_KEYS:
+            if len(self._label_sets_by_label) >= _MAX_INDEXED_KEYS:
                 self._label_sets_by_label.clear()
             by_value = self._label_sets_by_label[requirement.key] = {}
             for label_set in self._pods:

@@ -1,11 +1,11 @@
-"""The shapes of pods that a cluster has been asked to run, counted in limited memory.
+"""The shapes of pods that a cluster was asked to run, counted in limited memory.
 
-A shape is what GPU plugins compare pods by: cpu, GPUs, and the models that a pod admits. Plugins
-without typical pods of their own read the counts; they belong to the snapshot, so that an edited
-profile goes on with what was seen under the one before. Invariants: a shape follows from what the
-pod asks for alone, and is as small for a made-up pod as for any other; a pod counts once, however
-often it is tried; what is remembered follows from the pods and their order, never from time; and
-made-up shapes, however many, take the place of the rarest ones alone.
+A shape is the part of a pod that GPU plugins compare: cpu, GPUs, and the models that it admits.
+Plugins without typical pods of their own read the counts. The snapshot keeps them, so that an
+edited profile goes on with those of the one before. Invariants: a shape follows from the pod's
+requests and selectors, and has a bounded size. A pod counts once, however often it is tried. The
+counts follow from the pods and their order, never from time. Made-up shapes, however many, replace
+only the rarest ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,25 +17,30 @@ from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.columns import ChangeLog, HasRows, RowCursor
 from stellwerk_kube.resource_amounts import CPU, MEMORY
 
-MOST_SHAPES: Final = 1024
-"""So many shapes are counted; a new one takes the place of the rarest."""
-MOST_TYPICAL: Final = 128
-"""So many of the commonest are typical at most."""
+MAX_SHAPES: Final = 1024
+"""Shapes that are counted; beyond it a new shape takes the place of the rarest."""
+MAX_TYPICAL_SHAPES: Final = 128
+"""Shapes that are called typical, because plugins judge every node by each of them."""
 _TYPICAL_SHARE: Final = 0.95
-"""As many as make up so much of the pods."""
+"""Share of the pods that the typical shapes together make up, if MAX_TYPICAL_SHAPES suffice."""
 HALF_LIFE_PODS: Final = 10_000
-"""After so many pods more, a pod counts half."""
-_NEWS: Final = 0.05
-"""What is typical is worked out anew when so large a share is new."""
+"""Number of later pods after which a pod counts half, so that old habits of a cluster fade."""
+_RECOUNT_SHARE: Final = 0.05
+"""Recompute the typical shapes when this share of the pods is new."""
 _GROWTH: Final = 2.0 ** (1 / HALF_LIFE_PODS)
-_MOST_UIDS: Final = 1 << 17
+"""Factor from the weight of one pod to that of the next: later pods weigh more, so that the older
+need not be written again."""
+_MAX_UIDS: Final = 1 << 17
+"""Pods whose uids are kept, so that each counts once; beyond it the oldest is dropped."""
 _MIB: Final = 1 << 20
-_MOST_MEMORY_MIB: Final = 1 << 31
+_MAX_MEMORY_MIB: Final = 1 << 31
 _COMES_WITH_NODES: Final = frozenset({"apps/v1 DaemonSet", "v1 Node"})
 _NONE: Final = GpuRequest(0, 0)
-_MOST_CPU_MILLIS: Final = 10_000_000
-_MOST_DEVICES: Final = 64
-_MOST_MODELS: Final = 16
+_MAX_CPU_MILLIS: Final = 10_000_000
+_MAX_DEVICES: Final = 64
+_MAX_MODELS: Final = 16
+"""Limits of a plausible shape (`GpuShape.plausible`): more than any node has, so that made-up pods
+do not count."""
 
 
 class GpuShape(NamedTuple):
@@ -43,18 +48,18 @@ class GpuShape(NamedTuple):
 
     cpu_millis: int
     gpu_milli: int
-    """Of each device; 0: it asks for none."""
+    """Thousandths of each device; 0: it requests none."""
     devices: int
     models: tuple[str, ...]
     """The models that it admits, sorted; empty: any."""
 
     @property
     def plausible(self) -> bool:
-        """Whether some node could hold such a pod, and the shape is small."""
+        """True if some node could hold such a pod, and the shape is small."""
         return (
-            self.cpu_millis <= _MOST_CPU_MILLIS
-            and self.devices <= _MOST_DEVICES
-            and len(self.models) <= _MOST_MODELS
+            self.cpu_millis <= _MAX_CPU_MILLIS
+            and self.devices <= _MAX_DEVICES
+            and len(self.models) <= _MAX_MODELS
         )
 
 
@@ -67,7 +72,7 @@ def gpu_shape(pod: PodInfo) -> GpuShape:
 
 
 def is_in_vain(pod: PodInfo) -> bool:
-    """Whether a pod asks for GPUs in a way that no node can serve."""
+    """Return whether a pod asks for GPUs in a way that no node can serve."""
     return bool(refusal(pod.amounts.requests))
 
 
@@ -104,9 +109,9 @@ class CountedShape(NamedTuple):
 
     shape: GpuShape
     pods: float
-    """How many, older ones as fractions."""
+    """Number of its pods, older ones as fractions."""
     memory_mib: float
-    """What they request on average."""
+    """Average memory request of its pods."""
 
 
 class _Tally:
@@ -128,15 +133,15 @@ class PodShapes:
         """The pods counted last, oldest first."""
         self._cursor: RowCursor | None = None
         self._newest = 1.0
-        """What the next pod weighs."""
+        """Weight of the next pod."""
         self._total = 0.0
         self._news = 0
-        """Pods since what is typical was last worked out."""
+        """Pods counted since `typical` was last recomputed."""
         self._is_copy = False
         self.count = 0
-        """How many pods were counted, ever."""
+        """Number of pods counted so far."""
         self.generation = 0
-        """How often what is typical was worked out."""
+        """Number of times that `typical` was recomputed."""
         self.typical: Sequence[CountedShape] = ()
         """The commonest shapes, as many as make up 95 % of the pods, commonest first."""
 
@@ -193,7 +198,7 @@ class PodShapes:
 
     def _remember(self, uid: str) -> None:
         self._uids[uid] = None
-        if len(self._uids) > _MOST_UIDS:
+        if len(self._uids) > _MAX_UIDS:
             del self._uids[next(iter(self._uids))]
 
     def _count(self, pod: PodInfo) -> None:
@@ -203,7 +208,7 @@ class PodShapes:
         shape = gpu_shape(pod)
         if not shape.plausible:
             return
-        memory_mib = min(pod.amounts.requests.get(MEMORY, 0) / _MIB, _MOST_MEMORY_MIB)
+        memory_mib = min(pod.amounts.requests.get(MEMORY, 0) / _MIB, _MAX_MEMORY_MIB)
         tally = self._tallies.get(shape) or self._place_for(shape)
         tally.pods += self._newest
         tally.memory += self._newest * memory_mib
@@ -211,11 +216,11 @@ class PodShapes:
         self._newest *= _GROWTH
         self.count += 1
         self._news += 1
-        if self._news >= _NEWS * self.remembered:
+        if self._news >= _RECOUNT_SHARE * self.remembered:
             self._settle()
 
     def _place_for(self, shape: GpuShape) -> _Tally:
-        if len(self._tallies) >= MOST_SHAPES:
+        if len(self._tallies) >= MAX_SHAPES:
             rarest = min(self._tallies, key=lambda each: self._tallies[each].pods)
             self._total -= self._tallies.pop(rarest).pods
         tally = self._tallies[shape] = _Tally()
@@ -235,7 +240,7 @@ class PodShapes:
     def _commonest(self) -> list[CountedShape]:
         commonest: list[CountedShape] = []
         covered = 0.0
-        for seen in self.shapes()[:MOST_TYPICAL]:
+        for seen in self.shapes()[:MAX_TYPICAL_SHAPES]:
             if covered >= _TYPICAL_SHARE * self._total:
                 break
             commonest.append(seen)

@@ -10,8 +10,9 @@ from typing import Final
 
 from stellwerk.snapshot.pod_counts import NATIVE_RESOURCES
 
-MANY_RESOURCES: Final = 1000
-"""A node that offers more is kept as a whole, and looked at when a pod asks."""
+MAX_COUNTED_RESOURCES: Final = 1000
+"""Resources of a node that are counted by name. The offer of a node with more is kept as it is, and
+searched when a pod requests a resource."""
 
 
 class ResourceRows:
@@ -26,12 +27,12 @@ class ResourceRows:
         """Rows in use or once used."""
         self._free: list[int] = []
         self._nodes_offering: dict[str, int] = {}
-        """How many nodes offer a resource, those with very many left out."""
+        """Number of nodes that offer each resource, nodes in `_large` not counted."""
         self._large: dict[int, Mapping[str, int]] = {}
-        """What nodes with very many resources offer, by the node's row."""
+        """Offers of nodes with more than MAX_COUNTED_RESOURCES, by the node's row."""
 
     def is_offered(self, resource: str) -> bool:
-        """Whether some node has a resource that is not native."""
+        """Return whether some node has a resource that is not native."""
         return resource in self._nodes_offering or any(
             resource in offer for offer in self._large.values()
         )
@@ -47,7 +48,7 @@ class ResourceRows:
         self, node_row: int, before: Mapping[str, int], after: Mapping[str, int]
     ) -> list[int]:
         """Another offer of a node; returns the rows that are free now, to be zeroed."""
-        if node_row in self._large or len(after) > MANY_RESOURCES:
+        if node_row in self._large or len(after) > MAX_COUNTED_RESOURCES:
             return self._change_large(node_row, before, after)
         if before.keys() == after.keys():
             return []
@@ -57,12 +58,12 @@ class ResourceRows:
     def _change_large(
         self, node_row: int, before: Mapping[str, int], after: Mapping[str, int]
     ) -> list[int]:
-        """The same of a node that has, or had, very many; only those in rows are looked at."""
+        """Change the offer of a node that is in `_large` before or after; only rows count."""
         if self._large.pop(node_row, None) is None:
             lost = self._uncounted(before)
         else:
             lost = [resource for resource in _extended(self.row_of) if resource in before]
-        if len(after) > MANY_RESOURCES:
+        if len(after) > MAX_COUNTED_RESOURCES:
             self._large[node_row] = after
         else:
             self._count(after)
@@ -94,7 +95,7 @@ class ResourceRows:
         return freed
 
     def compact(self) -> list[int]:
-        """Number the rows in use anew, without gaps; returns which they were."""
+        """Renumber the rows in use without gaps; returns their old numbers."""
         rows = list(self.row_of.values())
         self.row_of = {resource: row for row, resource in enumerate(self.row_of)}
         self.used = len(rows)

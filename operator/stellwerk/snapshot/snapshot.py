@@ -1,10 +1,10 @@
 """The cluster as columns: one long-lived object that cycles read and only the cache writes.
 
 Plugins see it through a NodeView, some rows of it, perhaps with a NodeOverlay. Rows are stable
-slots: capacity doubles, `alive` marks those in use, and the node's uid tells a re-used row. What is
-counted by other keys than resources is kept by books. Invariant: after `Cache.update_snapshot`
-every column and book equals a rebuild from the cache's nodes and pods; the change logs name every
-row that differs from any earlier state.
+slots: capacity doubles, `alive` marks those in use, and the node's uid tells a re-used row. State
+that is no amount of a resource is kept by books. Invariant: after `Cache.update_snapshot` every
+column and book equals a rebuild from the cache's nodes and pods, and the change logs name every row
+that differs from any earlier state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import (
-    CHANGES_KEPT,
+    MAX_KEPT_CHANGES,
     MAX_REQUESTED,
     ChangeLog,
     Element,
@@ -46,10 +46,11 @@ from stellwerk_kube.resource_amounts import CPU, MEMORY, PODS
 from stellwerk_kube.taints import Taint
 
 _FIRST_CAPACITY: Final = 16
-_SPARSE: Final = 4
-"""Columns for resources are made anew when not one in so many is in use."""
-_WORTH_COLUMNS: Final = 16
-"""From so many pods on, operations on columns are cheaper than one on each entry."""
+"""Rows of a new snapshot; the capacity doubles when it is used up."""
+_MIN_SHARE_OF_RESOURCE_ROWS: Final = 1 / 4
+"""Share of the rows of the (R, N) columns below which they are copied without the unused rows."""
+_MIN_PODS_FOR_COLUMNS: Final = 16
+"""Pods of an overlay from which one operation on columns is cheaper than one on each entry."""
 _NOTHING: Final[Mapping[str, int]] = {}
 
 BookT = TypeVar("BookT", bound=Book)
@@ -91,15 +92,15 @@ class Snapshot:
         self.usage_changes = ChangeLog()
         """Rows whose node object or pods changed."""
         self.record_changes = ChangeLog()
-        """Rows with newer records of the same pods, of which nothing that is counted changed."""
+        """Rows with newer records of the same pods, with no change in anything that is counted."""
         self._zones: list[str] = []
         """(N,) `zone_key` of each row's node; a free row's means nothing."""
         self._visit_order: RowColumn | None = None
         self._rows: tuple[Sequence[int], RowColumn] | None = None
         self.open_trials = 0
-        """While there is one, only its changes are written."""
+        """Number of open trials; while there is one, only its changes are written."""
         self.pod_shapes = PodShapes()
-        """Which pods there were; counted only while a plugin asks, and in no column or book."""
+        """Shapes of the pods seen so far, counted only while a plugin asks."""
         self._books: dict[type[Book], Book] = {}
         self._filled: list[Book] = []
         """Books that follow every change."""
@@ -141,7 +142,7 @@ class Snapshot:
         self.priorities = self.book(Priorities)
 
     def book(self, kind: type[BookT]) -> BookT:
-        """The book of that class, registered when first asked for.
+        """Return the book of that class, which is registered when first asked for.
 
         A new one is filled from the rows by the next `Cache.update_snapshot`, before a cycle reads,
         and stays registered.
@@ -165,6 +166,8 @@ class Snapshot:
     def visit_order(self) -> RowColumn:
         """(alive,) rows in the order of kube-scheduler's node tree: a node of each zone in turn."""
         if self._visit_order is None:
+            # The plain version is a loop over zones that takes the next node of each. Sorted by
+            # (place within the zone, zone) the rows have that order, without a loop over nodes.
             zone_ids: dict[str, int] = {}
             rows, numbers = self.rows
             zones = np.array(
@@ -187,7 +190,7 @@ class Snapshot:
         return self._rows
 
     def look_again(self, rows: Iterable[int]) -> None:
-        """Have answers cached with Reuse.USAGE made anew: a plugin knows more of the rows now."""
+        """Recompute answers cached with Reuse.USAGE: a plugin knows more about the rows now."""
         for row in rows:
             self.usage_changes.append(row)
 
@@ -230,7 +233,7 @@ class Snapshot:
         return found
 
     def make_rows(self, resources: Iterable[str]) -> None:
-        """Make the rows of all that some node offers in one look at the nodes."""
+        """Make the rows of those of the resources that some node offers, in one pass over nodes."""
         rows, offered = self._resources.row_of, self._resources.is_offered
         missing = [each for each in resources if each not in rows and offered(each)]
         if missing:
@@ -241,7 +244,7 @@ class Snapshot:
         return self._extended[row]
 
     def fork(self) -> "Snapshot":
-        """A snapshot that shows the same, for another cache; neither shows the other's changes.
+        """Copy the snapshot for another cache; neither shows changes of the other.
 
         Columns, maps and books are copied; nodes, pods and the specs that they share are not. The
         change logs begin with the fork: earlier positions get the answer "too long ago".
@@ -273,7 +276,7 @@ class Snapshot:
     # --- what the cache writes, between cycles, and a trial -------------------------------------
 
     def fill_books(self) -> None:
-        """Let the books that were registered since the last call see the rows there are."""
+        """Fill the books that were registered since the last call from the rows."""
         for book in self.unfilled:
             book.grow(self._capacity)
             for row, node in enumerate(self.nodes):
@@ -282,6 +285,7 @@ class Snapshot:
                     for pod in self.pods[row].values():
                         book.count_pod(row, pod, 1)
         self._filled += self.unfilled
+        # Books of nodes alone, such as images, are left out of `count_pod`: it runs for each pod.
         self._pod_books += (
             book for book in self.unfilled if type(book).count_pod is not Book.count_pod
         )
@@ -334,6 +338,7 @@ class Snapshot:
         self._requested[: len(NATIVE_RESOURCES), row] = [
             min(amount, MAX_REQUESTED) for amount in usage.amounts
         ]
+        # Most nodes have no extended resource in use, before or after.
         if usage.extended or self._extended[row]:
             self._write_extended(row, usage.extended)
         self._nonzero_requested[0, row] = min(usage.nonzero_cpu_millis, MAX_REQUESTED)
@@ -341,7 +346,7 @@ class Snapshot:
         self.usage_changes.append(row)
 
     def write_records(self, node_name: str, pods: Mapping[str, PodInfo]) -> None:
-        """Show newer records of the same pods, of which nothing that is counted changed."""
+        """Show newer records of the same pods, with no change in anything that is counted."""
         row = self.row_of.get(node_name)
         if row is not None:
             self.pods[row] = pods
@@ -380,13 +385,14 @@ class Snapshot:
         self._unschedulable = grown(self._unschedulable, capacity)
         self._taint_set = grown(self._taint_set, capacity)
         for log in (self.node_changes, self.usage_changes, self.record_changes):
-            # Readers lag behind by all rows when the cluster is listed.
-            log.keep = max(CHANGES_KEPT, 2 * capacity)
+            # A list of the cluster changes every row at once, and readers must not lose those.
+            log.keep = max(MAX_KEPT_CHANGES, 2 * capacity)
         for book in self._filled:
             book.grow(capacity)
 
     def _write_allocatable(self, row: int, before: NodeInfo | None, node: NodeInfo) -> None:
         offer = node.allocatable
+        # Updates of nodes mostly change labels or taints.
         if before is not None and before.allocatable == offer:
             return
         self._offers.clear()
@@ -400,11 +406,11 @@ class Snapshot:
     def _free_resources(
         self, row: int, before: Mapping[str, int], after: Mapping[str, int]
     ) -> None:
-        """Another offer of a node: rows of resources that no node offers now are zeroed."""
+        """Change the offer of a node, and zero the rows of resources that no node offers now."""
         freed = self._resources.change_node(row, before, after)
         if not freed:
             return
-        if _SPARSE * len(self.resource_row) < len(self._allocatable):
+        if len(self.resource_row) < _MIN_SHARE_OF_RESOURCE_ROWS * len(self._allocatable):
             rows = self._resources.compact()
             self._allocatable, self._requested = self._allocatable[rows], self._requested[rows]
             self._publish()
@@ -413,7 +419,7 @@ class Snapshot:
             self._requested[freed] = 0
 
     def _add_resources(self, resources: Iterable[str]) -> Mapping[str, int]:
-        """Rows for resources that have none and that some node offers."""
+        """Make rows for resources that have none and that some node offers."""
         added = {resource: self._resources.take(resource) for resource in resources}
         rows = self._resources.used
         if rows > len(self._allocatable):
@@ -480,7 +486,7 @@ class NodeOverlay:
         """(position, pod, +1 or −1) in the order of the calls."""
         self._net: dict[tuple[int, str], tuple[PodInfo, int]] = {}
         self._netted = 0
-        """How much of the log `_net` sums up."""
+        """Number of entries of the log that `_net` sums up."""
 
     def add_pod(self, position: int, pod: PodInfo) -> None:
         """Put a pod on the node at a position of the view."""
@@ -492,7 +498,7 @@ class NodeOverlay:
 
     def change_pods(self, pods: Sequence[tuple[int, PodInfo]], change: int) -> None:
         """Put many pods (+1), each on the node at its position, or take them off (−1)."""
-        if len(pods) < _WORTH_COLUMNS:
+        if len(pods) < _MIN_PODS_FOR_COLUMNS:
             for position, pod in pods:
                 self._change(position, pod, change)
             return
@@ -590,7 +596,7 @@ class NodeView:
         """The snapshot's rows in view: an index array, or the slice of all (free ones included)."""
         self.overlay = overlay
         self.whole: bool = isinstance(self.rows, slice)
-        """Whether the view is all rows in order, free ones included."""
+        """True if the view is all rows in order, free ones included."""
         self.size: int = self.rows.stop if isinstance(self.rows, slice) else len(self.rows)
         """n, as `len`."""
         self.only_row: int | None = None
@@ -616,7 +622,7 @@ class NodeView:
         return NodeView(self.snapshot, rows, overlay)
 
     def with_overlay(self) -> "NodeView":
-        """The same rows with a fresh overlay; changes are then made through `overlay`."""
+        """Return a view of these rows with a fresh overlay, through which changes are made."""
         return NodeView(self.snapshot, self.rows, NodeOverlay(self.snapshot, len(self)))
 
     def gather(self, column: npt.NDArray[Element]) -> npt.NDArray[Element]:
@@ -631,7 +637,7 @@ class NodeView:
         return self.gather(self.snapshot.allocatable[row])
 
     def offer(self, resource: str) -> OfferColumns:
-        """The same as scores divide by it."""
+        """Return `allocatable` in the form in which scores divide by it."""
         row = self.snapshot.resource_index(resource)
         if row is None:
             return OfferColumns(np.zeros(len(self)), np.ones(len(self)), everywhere=False)

@@ -71,15 +71,15 @@ class Topology:
         """(N,) bool, whether the row's node has the label; free rows are False."""
         labelled = int(np.count_nonzero(self.has))
         self.complete = labelled == node_count
-        """Whether every node has the label."""
+        """True if every node has the label."""
         self.all_rows_present = labelled == rows
-        """The same, and no row is free."""
+        """True if every node has the label, and no row is free."""
         self.domain: RowColumn = ids.astype(np.intp) + 1
         """(N,) domain index of the row, NO_DOMAIN without the label; unless one node per domain."""
         rows_in: IntColumn = np.bincount(self.domain, minlength=len(column.values) + 1)
         rows_in[NO_DOMAIN] = 0
         self.one_node_per_domain = bool(rows_in.max(initial=0) <= 1)
-        """Whether no two nodes share a value; the domain index is then the row."""
+        """True if no two nodes share a value; the domain index is then the row."""
         self.present: Mask = self.has if self.one_node_per_domain else rows_in > 0
         """(D,) bool, whether the domain has a node."""
         self.domain_count = labelled if self.one_node_per_domain else int(np.count_nonzero(rows_in))

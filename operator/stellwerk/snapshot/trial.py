@@ -1,8 +1,8 @@
-"""Changes of many rows of a snapshot at once, in place, undone before anything else looks.
+"""Changes of many rows of a snapshot at once, in place, undone before any other reader looks.
 
-Group decisions and preemption across nodes place and remove pods here and ask filters and scores
-for the common result; in an overlay every row is a hypothesis of its own. Invariant: on leaving,
-every column, count, map and list says what it said before.
+Group decisions and preemption across nodes place and remove pods here, and run filters and scores
+on the common result; in an overlay every row is a hypothesis of its own. Invariant: on leaving,
+every column, count, map and list is as it was before.
 """
 
 from collections.abc import Iterable, Mapping

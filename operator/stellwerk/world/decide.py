@@ -19,7 +19,8 @@ import numpy as np
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.diagnosis import Diagnosis, fit_error, rejecting_plugins
 from stellwerk.framework.interface import APICall, Candidate, PostFilterResult
-from stellwerk.framework.runtime import Framework, Scores
+from stellwerk.framework.runtime import Framework
+from stellwerk.framework.score_phase import Scores
 from stellwerk.framework.types import (
     OK,
     Code,

@@ -22,7 +22,7 @@ from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.explain.steps import finished
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.interface import PostFilterResult
-from stellwerk.framework.runtime import Scores
+from stellwerk.framework.score_phase import Scores
 from stellwerk.framework.types import CODE_NAMES, OK, CycleState, Feasibility, Status, StatusColumn
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption, EveryCandidate

@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 )
 
 from stellwerk.backend.backoff_queue import Backoff
+from stellwerk.backend.namespace_fairness import RETRY_DELAY_SECONDS
 from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
-from stellwerk.backend.scheduling_queue import RETRY_GIVES_WAY_SECONDS
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
@@ -165,7 +165,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         """First attempts pass retries for a while."""
         now = self.driver.now
         model.place = Place.ACTIVE
-        model.sorted_at = now + RETRY_GIVES_WAY_SECONDS if model.attempts else model.queued_at
+        model.sorted_at = now + RETRY_DELAY_SECONDS if model.attempts else model.queued_at
 
     def happens(self, change: ClusterChange, max_priority: int = 1000) -> None:
         for model in self.pods.values():

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.framework.events import Action, ClusterChange, Resource
-from stellwerk.plugins.node_resources_fit import FreedRoom
+from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk.plugins.shared.victims import PREEMPTION_BY_SCHEDULER
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info

@@ -17,7 +17,7 @@ from stellwerk.plugins.legacy_requested_to_capacity_ratio import LegacyRequested
 from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
 from stellwerk.plugins.resources.amounts import whole_percent, within_offer
-from stellwerk.snapshot.columns import DIVISIBLE, OfferColumns
+from stellwerk.snapshot.columns import MAX_EXACT_PERCENT_OPERAND, OfferColumns
 from stellwerk_kube.node import NodeInfo
 from tests.support.cluster_strategies import GPU, Cluster, clusters
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
@@ -265,7 +265,10 @@ def test_legacy_ratio_rounds_down_each_resource(
         assert raw_scores(plugin, cluster.pod, view) == expected
 
 
-whole = st.one_of(st.integers(1, 1 << 50), st.integers(DIVISIBLE - 3, DIVISIBLE + 3))
+whole = st.one_of(
+    st.integers(1, 1 << 50),
+    st.integers(MAX_EXACT_PERCENT_OPERAND - 3, MAX_EXACT_PERCENT_OPERAND + 3),
+)
 
 
 @given(
@@ -274,15 +277,15 @@ whole = st.one_of(st.integers(1, 1 << 50), st.integers(DIVISIBLE - 3, DIVISIBLE 
     percent=st.integers(0, 101),
     request=st.integers(-2, 2),
 )
-@example(offers=[DIVISIBLE - 1], present=0, percent=99, request=-1)
-@example(offers=[DIVISIBLE], present=1 << 61, percent=100, request=1)
+@example(offers=[MAX_EXACT_PERCENT_OPERAND - 1], present=0, percent=99, request=-1)
+@example(offers=[MAX_EXACT_PERCENT_OPERAND], present=1 << 61, percent=100, request=1)
 def test_percents_are_those_of_whole_numbers_however_large(
     offers: list[int], present: int, percent: int, request: int
 ) -> None:
     """Amounts beside a whole percent, where a quotient that is rounded would be another one."""
     amounts = np.array(offers, np.int64)
     offer = OfferColumns.of(amounts, np.ones(len(offers), np.bool_))
-    assert (offer.amounts.dtype == np.float64) == (max(offers) < DIVISIBLE)
+    assert (offer.amounts.dtype == np.float64) == (max(offers) < MAX_EXACT_PERCENT_OPERAND)
     for used in (np.full(len(offers), present), amounts * percent // 100):
         part = within_offer(used, max(request, -int(used.min())), offer)
         expected = [

@@ -26,11 +26,14 @@ Step = tuple[str, str, JsonObject | None]
 
 NODE_NAMES = [f"n{index}" for index in range(5)]
 POD_NAMES = [f"p{index}" for index in range(8)]
-FEW_ROWS = "stellwerk.snapshot.counted_terms._SPARSE_ROWS"
+FEW_ROWS = "stellwerk.snapshot.counted_terms._MAX_ROWS_IN_DICT"
 MAX_TERMS = "stellwerk.snapshot.pod_counts._MAX_TERMS"
 FEW_TERMS = "stellwerk.plugins.inter_pod_affinity._FEW_TERMS"
-MANY_TERMS = ("stellwerk.snapshot.existing_terms.MANY_TERMS", "stellwerk.backend.cache.MANY_TERMS")
-STEP = "stellwerk.snapshot.existing_terms._STEP"
+MAX_TERMS_AT_ONCE = (
+    "stellwerk.snapshot.existing_terms.MAX_TERMS_AT_ONCE",
+    "stellwerk.backend.cache.MAX_TERMS_AT_ONCE",
+)
+STEP = "stellwerk.snapshot.existing_terms._TERMS_PER_STEP"
 
 put_node = st.sampled_from(NODE_NAMES).flatmap(
     lambda name: st.tuples(st.just("node"), st.just(name), strategies.nodes(name))
@@ -190,7 +193,7 @@ def test_terms_that_are_entered_in_steps_and_added_up_count_the_same(
 ) -> None:
     pod = parse_pod(pending)
     with pytest.MonkeyPatch.context() as patch:
-        for name in MANY_TERMS:
+        for name in MAX_TERMS_AT_ONCE:
             patch.setattr(name, 0)
         patch.setattr(STEP, 1)
         cache, objects = Cache(), Objects()

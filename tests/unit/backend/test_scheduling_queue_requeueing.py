@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from stellwerk.backend import scheduling_queue, unschedulable_pods
+from stellwerk.backend import requeue_backlog, unschedulable_pods
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.events import (
     Action,
@@ -34,8 +34,8 @@ def node_of(cpu: int) -> ClusterChange:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> QueueDriver:
     """Pods p1 to p9 that want 1 to 9 CPUs, all rejected; two specs are a slice."""
-    monkeypatch.setattr(scheduling_queue, "SLICE_UNITS", 2)
-    monkeypatch.setattr(unschedulable_pods, "_SLICE", 2)
+    monkeypatch.setattr(requeue_backlog, "MAX_UNITS_PER_SLICE", 2)
+    monkeypatch.setattr(unschedulable_pods, "MAX_SPECS_PER_STEP", 2)
     hints = {"Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD, fits)]}
     driver = QueueDriver(Policy(registered=hints))
     for cpu in range(1, PODS + 1):
@@ -81,7 +81,7 @@ def test_a_pod_that_is_updated_before_its_turn_is_not_missed(driver: QueueDriver
 def test_many_that_are_updated_before_their_turn_are_looked_at_in_slices(
     driver: QueueDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unschedulable_pods, "_RELOCATED", 1)
+    monkeypatch.setattr(unschedulable_pods, "MAX_MOVED_PODS_PER_STEP", 1)
     driver.change(node_of(PODS))
     for cpu in range(3, PODS + 1):
         driver.queue.update(pod_info(f"p{cpu}", cpu=str(cpu), labels={"new": "label"}), driver.now)
@@ -115,7 +115,7 @@ def test_a_pod_that_is_deleted_before_its_turn_stays_deleted(driver: QueueDriver
 def test_of_too_many_changes_every_pod_is_tried_once(
     driver: QueueDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduling_queue, "MOST_CHANGES", 3)
+    monkeypatch.setattr(requeue_backlog, "MAX_PENDING_CHANGES", 3)
     for _ in range(10):
         driver.change(node_of(1))
     work_off(driver)

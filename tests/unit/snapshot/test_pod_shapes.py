@@ -8,8 +8,8 @@ from stellwerk.models.gpu import MODEL_LABEL
 from stellwerk.models.pod import parse_pod
 from stellwerk.snapshot.pod_shapes import (
     HALF_LIFE_PODS,
-    MOST_SHAPES,
-    MOST_TYPICAL,
+    MAX_SHAPES,
+    MAX_TYPICAL_SHAPES,
     GpuShape,
     PodShapes,
     gpu_shape,
@@ -85,11 +85,11 @@ def test_what_is_asked_for_lately_counts_most() -> None:
 def test_made_up_shapes_take_the_place_of_the_rarest_alone() -> None:
     seen = PodShapes()
     see(seen, 0, 200, milli=700)
-    for number in range(2 * MOST_SHAPES):
+    for number in range(2 * MAX_SHAPES):
         pod = gpu_pod(f"made-up-{number}", devices=1, cpu=f"{number + 2}m")
         seen.see([parse_pod(pod)])
-    assert len(seen.shapes()) == MOST_SHAPES
-    assert len(seen.typical) == MOST_TYPICAL
+    assert len(seen.shapes()) == MAX_SHAPES
+    assert len(seen.typical) == MAX_TYPICAL_SHAPES
     assert seen.typical[0].shape == SHARE
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from stellwerk.framework.diagnosis import Diagnosis
-from stellwerk.framework.runtime import Scores
+from stellwerk.framework.score_phase import Scores
 from stellwerk.framework.types import CODE_NAMES, PluginFailure
 from stellwerk.logs import TRACE
 from stellwerk.models.pod import PodInfo

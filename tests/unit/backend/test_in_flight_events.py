@@ -1,6 +1,6 @@
 """What is remembered for pods in flight, and for how long."""
 
-from stellwerk.backend.scheduling_queue import InFlightEvents
+from stellwerk.backend.in_flight_events import InFlightEvents
 from stellwerk.framework.events import Action, ClusterChange, Resource
 
 FIRST, SECOND, THIRD = (

@@ -1,6 +1,10 @@
 from collections.abc import Iterator
 
-from stellwerk.backend.scheduling_queue import MOST_CHANGES, SLICE_UNITS, RequeueBacklog
+from stellwerk.backend.requeue_backlog import (
+    MAX_PENDING_CHANGES,
+    MAX_UNITS_PER_SLICE,
+    RequeueBacklog,
+)
 
 
 class Log:
@@ -36,7 +40,7 @@ def test_small_work_is_done_at_once() -> None:
 def test_large_work_is_cut_and_later_work_waits_for_its_turn() -> None:
     log = Log()
     backlog = log.backlog()
-    backlog.begin(log.work("a", 3, SLICE_UNITS))
+    backlog.begin(log.work("a", 3, MAX_UNITS_PER_SLICE))
     backlog.begin(log.work("b", 1))
     assert log.steps == ["a0"]
     assert log.begun
@@ -50,17 +54,17 @@ def test_large_work_is_cut_and_later_work_waits_for_its_turn() -> None:
 def test_a_slice_may_be_made_shorter() -> None:
     log = Log()
     backlog = log.backlog()
-    backlog.begin(log.work("a", 9, SLICE_UNITS // 4))
+    backlog.begin(log.work("a", 9, MAX_UNITS_PER_SLICE // 4))
     assert log.steps == ["a0", "a1", "a2", "a3"]
-    assert backlog.work_off(SLICE_UNITS // 4)
+    assert backlog.work_off(MAX_UNITS_PER_SLICE // 4)
     assert log.steps[4:] == ["a4"]
 
 
 def test_too_many_changes_that_wait_become_one_look_at_everything() -> None:
     log = Log()
     backlog = log.backlog()
-    backlog.begin(log.work("timer", 2, SLICE_UNITS))
-    for _ in range(MOST_CHANGES + 1):
+    backlog.begin(log.work("timer", 2, MAX_UNITS_PER_SLICE))
+    for _ in range(MAX_PENDING_CHANGES + 1):
         backlog.begin(log.work("change", 1), is_change=True)
     while backlog.work_off():
         pass
@@ -70,8 +74,8 @@ def test_too_many_changes_that_wait_become_one_look_at_everything() -> None:
 def test_what_is_never_worked_off_does_not_grow() -> None:
     log = Log()
     backlog = log.backlog()
-    backlog.begin(log.work("timer", 2, SLICE_UNITS))
-    for _ in range(10 * MOST_CHANGES):
+    backlog.begin(log.work("timer", 2, MAX_UNITS_PER_SLICE))
+    for _ in range(10 * MAX_PENDING_CHANGES):
         backlog.begin(log.work("change", 1), is_change=True)
     while backlog.work_off():
         pass

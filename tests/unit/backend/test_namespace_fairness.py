@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from stellwerk.backend.scheduling_queue import (
-    MOST_LAG_SECONDS,
-    RETRY_GIVES_WAY_SECONDS,
-    UNDELAYED_PODS,
+from stellwerk.backend.namespace_fairness import (
+    MAX_LAG_SECONDS,
+    MAX_PODS_IN_ARRIVAL_ORDER,
+    RETRY_DELAY_SECONDS,
     NamespaceFairness,
 )
 from stellwerk.framework.events import Action, ClusterChange, ClusterEventWithHint, Resource
@@ -24,28 +24,46 @@ def driver() -> QueueDriver:
     )
 
 
+def enter(fairness: NamespaceFairness, pods: int, namespace: str = "a") -> list[float]:
+    """Pods of a namespace that come at 0 s and are not tried meanwhile: what each is sorted by."""
+    found = []
+    for _ in range(pods):
+        fairness.count(namespace, 1)
+        found.append(fairness.sorted_at(namespace, 0.0, is_retry=False))
+    return found
+
+
 def test_the_first_pods_of_a_namespace_count_as_having_come_when_they_came() -> None:
     fairness = NamespaceFairness()
-    assert [
-        fairness.queued_at("a", 7.0, waiting, retry=False)
-        for waiting in range(1, UNDELAYED_PODS + 1)
-    ] == ([7.0] * UNDELAYED_PODS)
+    assert enter(fairness, MAX_PODS_IN_ARRIVAL_ORDER) == [0.0] * MAX_PODS_IN_ARRIVAL_ORDER
 
 
 def test_the_more_of_a_namespace_wait_the_later_a_pod_counts_up_to_a_bound() -> None:
-    fairness = NamespaceFairness()
-    found = [fairness.queued_at("a", 0.0, waiting, retry=False) for waiting in range(1, 20_000)]
+    found = enter(NamespaceFairness(), 20_000)
     assert all(one <= other for one, other in pairwise(found))
-    assert found[UNDELAYED_PODS] > 0
-    assert found[-1] == MOST_LAG_SECONDS
+    assert found[MAX_PODS_IN_ARRIVAL_ORDER] > 0
+    assert found[-1] == MAX_LAG_SECONDS
 
 
 def test_pods_of_a_namespace_keep_their_order_when_fewer_wait() -> None:
     fairness = NamespaceFairness()
-    first = fairness.queued_at("a", 0.0, 1_000, retry=False)
-    assert fairness.queued_at("a", 1.0, 3, retry=False) >= first
-    assert fairness.queued_at("b", 1.0, 3, retry=False) == 1.0, "others have places of their own"
-    assert fairness.queued_at("a", 1.0, 3, retry=True) == 1.0, "and so have retries"
+    latest = enter(fairness, 1_000)[-1]
+    for _ in range(998):
+        fairness.count("a", -1)
+    fairness.count("a", 1)
+    assert fairness.sorted_at("a", 1.0, is_retry=False) >= latest
+    fairness.count("b", 1)
+    assert fairness.sorted_at("b", 1.0, is_retry=False) == 1.0, "others have places of their own"
+    retried_at = 1.0 + RETRY_DELAY_SECONDS
+    assert fairness.sorted_at("a", 1.0, is_retry=True) == retried_at, "and so have retries"
+
+
+def test_nothing_is_kept_of_a_namespace_of_which_no_pod_waits() -> None:
+    fairness = NamespaceFairness()
+    enter(fairness, 1_000)
+    for _ in range(1_000):
+        fairness.count("a", -1)
+    assert enter(fairness, 1) == [0.0]
 
 
 # --- who gives way to whom ------------------------------------------------------------------------
@@ -56,7 +74,7 @@ def test_first_attempts_pass_retries_of_equal_priority_for_a_minute(driver: Queu
         driver.reject(pod_info(name, priority=priority), "Fit")
     driver.now += 100
     driver.change(NODE_ADDED)
-    driver.now += RETRY_GIVES_WAY_SECONDS - 1
+    driver.now += RETRY_DELAY_SECONDS - 1
     driver.add(pod_info("new"))
     driver.now += 2
     driver.add(pod_info("late"))
@@ -80,7 +98,7 @@ def test_one_pod_does_not_wait_for_all_that_another_namespace_has_created(
     driver.now += 0.01
     driver.add(pod_info("other"))
     names = driver.drain()
-    assert names.index("other") == UNDELAYED_PODS
+    assert names.index("other") == MAX_PODS_IN_ARRIVAL_ORDER
     names.remove("other")
     assert names == [pod.name for pod in flood], "among themselves they keep their order"
 
@@ -92,4 +110,4 @@ def test_one_pod_does_not_wait_for_all_retries_of_another_namespace(driver: Queu
     driver.reject(pod_info("other"), "Fit")
     driver.now += 100
     driver.change(NODE_ADDED)
-    assert driver.drain().index("other") <= UNDELAYED_PODS
+    assert driver.drain().index("other") <= MAX_PODS_IN_ARRIVAL_ORDER
