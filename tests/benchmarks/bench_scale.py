@@ -29,7 +29,7 @@ from stellwerk.app import Operator, RunOptions
 from stellwerk.framework.services import Recorder
 from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.delivery import EVENTS_PER_SLICE, WATCHED, Delivery
-from stellwerk.handlers.fastlane import StreamRefused, WatchStream
+from stellwerk.handlers.reflector import Reflector, StreamRefused
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST
@@ -217,9 +217,9 @@ class Cluster:
         self._pods = 0
 
     async def list(self, kind: str) -> None:
-        """List a kind as the fast lane does."""
+        """List a kind as the operator does."""
         delivery = self.deliveries[kind]
-        stream = WatchStream(delivery, self.server, self.metrics)
+        stream = Reflector(delivery, self.server, self.metrics)
         await stream.run(partial(self.server.watch, delivery.watched.collection_path))
 
     def begin(self) -> asyncio.Task[None]:

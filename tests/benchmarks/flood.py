@@ -144,7 +144,7 @@ class FloodedCluster(Offline):
         self._news_came.set()
 
     async def watch_pods(self) -> None:
-        """Hand on what has happened to pods, as the fast lane does, until cancelled."""
+        """Hand on what has happened to pods, as a Reflector does, until cancelled."""
         while True:
             await self._news_came.wait()
             began = time.monotonic()

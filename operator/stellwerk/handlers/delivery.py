@@ -1,8 +1,8 @@
 """The objects of one kind on their way into WatchHandlers, whichever way they came.
 
-`lifecycle` makes one Delivery for each row of WATCHED, the one table of kinds. kopf's handlers and
-the fast lane call `deliver`; the fast lane and the periodic lists hand in the items of a list, and
-mark where it begins and ends. Adds what a cache cannot live without: deletions that no watch
+`lifecycle` makes one Delivery for each row of WATCHED, the one table of kinds. A Reflector calls
+`deliver` for the events of a watch and `listed` for the items of a list, and marks where the list
+begins and ends. Adds what a cache cannot live without: deletions that no watch
 reported, no event twice, a list that counts only as a whole, and a second look at an object whose
 handling failed. Invariants: `kind` is the key under which every other part of the operator knows
 the kind; the objects that WatchHandlers were given and whose deletion they were not given are
@@ -257,8 +257,6 @@ class Delivery:
         self.switched = asyncio.Event()
         """Set, and replaced, when the kind is to be watched in another version."""
         self.synced = False
-        self.list_wanted = asyncio.Event()
-        """Set when a list is due before its time; cleared when one begins."""
         self._events = events
         self._metrics = metrics
         self._read_again = read_again
