@@ -49,7 +49,7 @@ from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
 from stellwerk_kube.compatibility import is_newer_than_known
 from stellwerk_kube.errors import ConfigurationError, SchedulerError
-from stellwerk_kube.listening import USER, check_room, json_within
+from stellwerk_kube.listening.middleware import USER, check_room, json_within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

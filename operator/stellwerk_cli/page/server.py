@@ -26,7 +26,10 @@ from stellwerk_cli.page.supposition_form import MOST_BYTES
 from stellwerk_cli.page.views import Views
 from stellwerk_kube.clock import SystemClock
 from stellwerk_kube.errors import ConfigurationError, cannot_listen
-from stellwerk_kube.listening import LimitedSite, Limits, PortUse, within_limits
+from stellwerk_kube.listening.limits import Limits
+from stellwerk_kube.listening.middleware import within_limits
+from stellwerk_kube.listening.port_use import PortUse
+from stellwerk_kube.listening.site import LimitedSite
 from stellwerk_kube.user_files import expanded
 
 if TYPE_CHECKING:
