@@ -19,7 +19,7 @@ from stellwerk.client.connection import open_fence
 from stellwerk.client.event_recorder import EventSink
 from stellwerk.client.lease import ApiLease
 from stellwerk.client.paging import pages
-from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
+from stellwerk.client.transport import ApiRequest, RequestClass, RetryPolicy, Transport
 from stellwerk.framework.services import ClusterClient
 from stellwerk_kube.compatibility import server_version
 from stellwerk_kube.errors import (
@@ -160,7 +160,7 @@ class KubernetesClient(ClusterClient, EventSink):
             f"{pod_path(namespace, name)}/binding",
             body,
             act=f"bind {namespace}/{name} to {node_name}",
-            lane=Lane.SCHEDULING,
+            class_=RequestClass.SCHEDULING,
             wants_answer=False,
         )
         try:
@@ -193,7 +193,7 @@ class KubernetesClient(ClusterClient, EventSink):
             patch,
             act=f"patch the status of {namespace}/{name}",
             content_type=STRATEGIC_MERGE_PATCH,
-            lane=Lane.SCHEDULING if urgent else Lane.REPORTS,
+            class_=RequestClass.SCHEDULING if urgent else RequestClass.REPORTS,
             wants_answer=False,
         )
         await self._transport.send(request)
@@ -213,7 +213,7 @@ class KubernetesClient(ClusterClient, EventSink):
             pod_path(namespace, name),
             body,
             act=f"delete {namespace}/{name}",
-            lane=Lane.SCHEDULING,
+            class_=RequestClass.SCHEDULING,
         )
         answer = (await self._transport.send(request)).get("metadata") or {}
         return not answer.get("deletionGracePeriodSeconds") and not answer.get("finalizers")
@@ -312,7 +312,7 @@ class KubernetesClient(ClusterClient, EventSink):
         """
         path = f"{_EVENTS}/{quote(namespace, safe='')}/events"
         await self._transport.send(
-            ApiRequest("POST", path, event, lane=Lane.EVENTS, wants_answer=False)
+            ApiRequest("POST", path, event, class_=RequestClass.EVENTS, wants_answer=False)
         )
 
     @override
@@ -324,7 +324,9 @@ class KubernetesClient(ClusterClient, EventSink):
         """
         path = f"{_EVENTS}/{quote(namespace, safe='')}/events/{quote(name, safe='')}"
         await self._transport.send(
-            ApiRequest("PATCH", path, patch, content_type=STRATEGIC_MERGE_PATCH, lane=Lane.EVENTS)
+            ApiRequest(
+                "PATCH", path, patch, content_type=STRATEGIC_MERGE_PATCH, class_=RequestClass.EVENTS
+            )
         )
 
     async def _is_bound(

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import orjson
 from typing_extensions import override
 
-from stellwerk.client.transport import ApiRequest, Lane
+from stellwerk.client.transport import ApiRequest, RequestClass
 from stellwerk_kube.errors import NotFound
 from stellwerk_kube.names import is_subdomain
 
@@ -282,7 +282,7 @@ class ApiLease(LeaseApi):
             path,
             self._event(metadata, message, now),
             act=f"report on lease {self.key}",
-            lane=Lane.EVENTS,
+            class_=RequestClass.EVENTS,
             wants_answer=False,
         )
         await self._transport.send(request)

@@ -21,9 +21,9 @@ class TlsProtocol(sslproto.SSLProtocol):
 
     The plain version is the TLS of the event loop, `connect_accepted_socket(ssl=…)`. uvloop's has a
     buffer of 256 KiB for each connection and as much again for what it decrypts, so that 64 peers
-    who send without end fill 33 to 52 MiB, and 6 MiB here (`tests/flows/test_limits.py`). Invariant
-    that makes a common buffer right: the loop hands what it has received to TLS before it reads
-    from another connection. `_ssl_buffer` and `_ssl_buffer_view` are private parts of asyncio.
+    who send without end fill 33 to 52 MiB, and 6 MiB here (docs/security.md names the test).
+    A common buffer is right because the loop hands what it has received to TLS before it reads from
+    another connection. `_ssl_buffer` and `_ssl_buffer_view` are private parts of asyncio.
     """
 
     max_size = 16 << 10
