@@ -24,8 +24,8 @@ from typing_extensions import override
 from stellwerk.client.credentials import load_credentials
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.garbage import collect_seldom
-from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import node_name

@@ -8,8 +8,8 @@ from tests.structure.pod_way import PodWay, pod_way
 
 MODULES: Final = 26
 """Beside plugins, models, metrics and `stellwerk_kube`; docs/the-way-of-a-pod.md numbers them."""
-CHANGES: Final = 256
-"""It is about 250; at 6190be7 there were 272, and 40 modules."""
+CHANGES: Final = 268
+"""It is 254 to 262, by what else the loop does meanwhile; at 6190be7 there were 272, and 40 modules."""
 
 
 @pytest.fixture(scope="module")

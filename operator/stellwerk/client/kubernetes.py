@@ -48,13 +48,16 @@ logger = logging.getLogger(__name__)
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
-_LIST_RESTARTS: Final = 3
+_MAX_LIST_TRIES: Final = 3
+"""Times that a list is begun by pages, whose version the API server may forget meanwhile (410)."""
 _FIRST_PAUSE_SECONDS: Final = 0.25
-"""An API server that is restarted beside the operator is often there again after a second."""
+"""First pause before an API server that is away is asked again: one that is restarted beside the
+operator is often there after a second."""
 _MAX_PAUSE_SECONDS: Final = 5.0
-"""Between two questions to an API server that is away: kubelet would make it five minutes."""
+"""Longest pause between two such questions. If the operator ended instead, kubelet would make it
+five minutes."""
 _FAILURES_PER_LINE: Final = 12
-"""Failed questions to a line of the log: at the longest pause a line a minute."""
+"""Failed questions for one line of the log: a line a minute at the longest pause."""
 _DISCOVERY: Final = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 )
@@ -250,7 +253,7 @@ class KubernetesClient(ClusterClient, EventSink):
         Raises:
             ApiError: it cannot be listed.
         """
-        for _ in range(_LIST_RESTARTS):
+        for _ in range(_MAX_LIST_TRIES):
             try:
                 return await self._list_pages(path, limit)
             except ApiError as error:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from stellwerk_kube.clock import Clock
 
 _SETTLE_SECONDS: Final = 1.0
-"""How long a release waits for the last writes: answered, and seen by the watches."""
-_LOOK_SECONDS: Final = 0.005
+"""Longest wait of a release for the last writes to be answered, and seen by the watches."""
+_SETTLED_CHECK_SECONDS: Final = 0.005
+"""Time between two looks whether the last writes are settled."""
 
 
 def fence_for(options: LeaderElectionOptions, clock: Clock) -> Fence:
@@ -144,4 +145,4 @@ class Leadership:
         while not (self._fence.in_flight == 0 and is_confirmed()):
             if asyncio.get_running_loop().time() >= deadline_seconds:
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_SETTLED_CHECK_SECONDS)

@@ -40,6 +40,7 @@ Stellwerk take a lease and leave what stands there, so that other annotations al
 """
 _OWN: Final = frozenset({PUBLIC_KEY_ANNOTATION, POD_ANNOTATION, HOLDER_ANNOTATION})
 _WATCH_SECONDS: Final = 300
+"""Time after which the API server ends the watch of the lease."""
 _COMPONENT: Final = "stellwerk"
 _RELEASED_SECONDS: Final = 1
 """The duration that a released lease has (`release`)."""

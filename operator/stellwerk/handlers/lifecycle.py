@@ -20,8 +20,9 @@ from typing_extensions import override
 
 from stellwerk.client.leadership import process_identity
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
-from stellwerk.handlers.delivery import WATCHED, Delivery, WatchedKind
+from stellwerk.handlers.delivery import Delivery
 from stellwerk.handlers.rereading import Rereader
+from stellwerk.handlers.watched_kinds import WATCHED, WatchedKind
 from stellwerk.handlers.watching import KindWatchers
 from stellwerk.supervision import take_signals
 from stellwerk_kube.errors import SchedulerError, in_words
@@ -42,12 +43,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _INACTIVITY_SECONDS: Final = 25.0
-"""After so long without a line a watch is opened again: nothing but that shows a half-open line.
-
-Bookmarks come once a minute, which is too seldom to wait for. A quiet kind costs two small requests
-in this time."""
+"""Time without a line after which a watch is opened again: nothing else shows a half-open
+connection. Bookmarks come once a minute, which is too rare to wait for. A quiet kind costs two
+small requests in this time."""
 _LOGIN_PAUSE_SECONDS: Final = 5.0
-_SELDOM_SECONDS: Final = 10.0
+"""Pause before kopf gets another session after the server has refused the last one."""
+_LINE_SECONDS: Final = 10.0
+"""Time in which the log has one of kopf's lines about watches that fail."""
+STOP_SECONDS: Final = 10.0
+"""Longest wait for cancelled tasks; the log names those that go on."""
+_LEFT_BEHIND_SECONDS: Final = 5.0
+"""Longest time in which the tasks that kopf leaves behind are cancelled again and again."""
+_CANCEL_AGAIN_SECONDS: Final = 0.2
+"""Pause between two cancellations of such a task, which takes the first for a pause of kopf's."""
+_KOPF_FOLDER: Final = str(Path(kopf.__file__).parent)
+"""The folder of kopf's code, by which its tasks are recognised."""
 
 
 class OwnKinds(Protocol):
@@ -64,7 +74,7 @@ class OperatorOptions:
 
     watched: tuple[WatchedKind, ...] = WATCHED
     check_seconds: float = CHECK_SECONDS
-    """How often a kind that cannot be watched is looked at again."""
+    """Longest time between two searches for kinds that cannot be watched."""
     own_kinds: OwnKinds | None = None
     """The kinds that plugins want watched, now and later."""
     identity: str = field(default_factory=process_identity)
@@ -231,7 +241,7 @@ async def _add_wanted(own_kinds: OwnKinds | None, add: Callable[[PluginKind], No
 
 
 class _Seldom(logging.Filter):
-    """Lets one record through in ten seconds, whatever happens to the time of day."""
+    """Passes one record in ten seconds, whatever happens to the time of day."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -243,7 +253,7 @@ class _Seldom(logging.Filter):
         now_seconds = self._now()
         if now_seconds < self._silent_until_seconds:
             return False
-        self._silent_until_seconds = now_seconds + _SELDOM_SECONDS
+        self._silent_until_seconds = now_seconds + _LINE_SECONDS
         return True
 
 
@@ -291,18 +301,6 @@ async def _supervise(**runs: Coroutine[Any, Any, None]) -> None:
 # --- kopf's tasks, until nothing of them is left --------------------------------------------------
 
 
-STOP_SECONDS: Final = 10.0
-
-
-_LEFT_BEHIND_SECONDS: Final = 5.0
-
-
-_AGAIN_SECONDS: Final = 0.2
-
-
-_PACKAGE: Final = str(Path(kopf.__file__).parent)
-
-
 async def run_kopf(tasks: list[asyncio.Task[Any]]) -> None:
     """Watch over kopf's tasks until one of them ends, which none should, or until cancelled.
 
@@ -336,23 +334,24 @@ async def stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def _stop_left_behind() -> None:
+    """Cancel the tasks that kopf has left behind until they end."""
     deadline = asyncio.get_running_loop().time() + _LEFT_BEHIND_SECONDS
     while (left := _left_behind()) and asyncio.get_running_loop().time() < deadline:
         # A watch whose pause-waiter ends before it takes that for the end of a pause.
         streams = {task for task in left if not task.get_name().startswith("pause-waiter")}
         for task in streams or left:
             task.cancel()
-        await asyncio.wait(left, timeout=_AGAIN_SECONDS)
+        await asyncio.wait(left, timeout=_CANCEL_AGAIN_SECONDS)
     for task in left:
         logger.warning('the task "%s" of kopf does not end', task.get_name())
 
 
 def _left_behind() -> set[asyncio.Task[Any]]:
-    """The tasks that run kopf's code."""
+    """Return the tasks that run kopf's code."""
     return {
         task
         for task in asyncio.all_tasks()
         if task is not asyncio.current_task()
         and (code := getattr(task.get_coro(), "cr_code", None)) is not None
-        and code.co_filename.startswith(_PACKAGE)
+        and code.co_filename.startswith(_KOPF_FOLDER)
     }

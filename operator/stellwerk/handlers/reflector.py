@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk import garbage
 from stellwerk.client.paging import checked_page, pages
-from stellwerk.handlers.delivery import EVENTS_PER_SLICE, StreamSlice
+from stellwerk.handlers.delivery import MAX_EVENTS_PER_SLICE
 from stellwerk_kube.errors import NotAList, SchedulerError, Throttled, Unavailable
 from stellwerk_kube.untrusted_text import cut, printable
 
@@ -53,6 +53,13 @@ LARGE_EVENT_CHARACTERS: Final = 1 << 17
 """Events longer than this are parsed in a thread, because they would stall the event loop. Objects
 that people write have a tenth of that."""
 
+STREAM_SLICE_SECONDS: Final = 0.002
+"""Time after which a stream's slice ends, however few its events are: a pod that is unlike all
+others takes longer."""
+MAX_SLICE_FACTOR: Final = 4
+"""Longest slice of a stream that is behind, as a multiple of an ordinary one. Bindings wait for
+it."""
+
 Watch = Callable[[str | None], AsyncGenerator[Any, None]]
 """Opens a watch from a resourceVersion on, or, with None, the list that a watch follows; ends when
 the connection does."""
@@ -70,6 +77,42 @@ class WatchError(SchedulerError):
 
 class StreamRefused(SchedulerError):  # noqa: N818 - named for what the server did
     """The API server does not begin a watch with a list."""
+
+
+class StreamSlice:
+    """The events that one stream handles before the event loop runs other tasks.
+
+    A stream that uses up its slice is behind. Its slices double until they suffice: otherwise
+    unread events would pile up while the scheduler decides on pods that are known already.
+    Invariant: after a round of the loop without events, the next slice is an ordinary one.
+    """
+
+    __slots__ = ("_began_seconds", "_events", "_length", "_used_up")
+
+    def __init__(self) -> None:
+        self._events = 0
+        """Events handled since the loop last ran other tasks."""
+        self._began_seconds = 0.0
+        self._used_up = False
+        self._length = 1
+
+    def used_up(self, began_seconds: float) -> bool:
+        """Return whether other tasks should run now, after an event that began at this time."""
+        events = self._events = self._events + 1
+        if events == 1:
+            self._began_seconds = began_seconds
+            asyncio.get_running_loop().call_soon(self._end)
+        length = self._length
+        self._used_up = (
+            events >= length * MAX_EVENTS_PER_SLICE
+            or time.monotonic() - self._began_seconds >= length * STREAM_SLICE_SECONDS
+        )
+        return self._used_up
+
+    def _end(self) -> None:
+        """End the slice: other tasks have run, or the stream has no more events."""
+        self._length = min(2 * self._length, MAX_SLICE_FACTOR) if self._used_up else 1
+        self._events, self._used_up = 0, False
 
 
 class Reflector:
@@ -191,7 +234,7 @@ class Reflector:
                 else:
                     delivery.listed(obj)
                 count += 1
-                if count % EVENTS_PER_SLICE == 0:
+                if count % MAX_EVENTS_PER_SLICE == 0:
                     delivery.heard()
                     await asyncio.sleep(0)
                 if count % _ITEMS_PER_PAGE == 0 and not delivery.synced:
@@ -218,7 +261,7 @@ class Reflector:
                 for obj in checked["items"] or ():
                     delivery.listed(obj)
                     count += 1
-                    if count % EVENTS_PER_SLICE == 0:
+                    if count % MAX_EVENTS_PER_SLICE == 0:
                         await asyncio.sleep(0)
                 if not delivery.synced:
                     garbage.freeze()

@@ -19,8 +19,8 @@ from typing_extensions import override
 from stellwerk.framework.watch_handlers import Lack, WatchHandlers
 from stellwerk.handlers import lifecycle
 from stellwerk.handlers.availability import Availability
-from stellwerk.handlers.delivery import WATCHED, WatchedKind
 from stellwerk.handlers.lifecycle import OperatorOptions, _Seldom, run_operator
+from stellwerk.handlers.watched_kinds import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from stellwerk_kube.errors import SchedulerError
 from tests.support.fake_api import client_of, credentials_for

@@ -11,8 +11,9 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.delivery import WATCHED, Delivery
+from stellwerk.handlers.delivery import Delivery
 from stellwerk.handlers.rereading import Redelivery, Rereader
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from tests.support.fake_api import Answer, FakeApi, client_of, fake_api, refusal
 

@@ -10,7 +10,7 @@ import pytest
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.client.extender import HttpExtender
-from stellwerk.handlers.delivery import WATCHED
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_cycle import BindingTasks
 from stellwerk.scheduler.scheduler import ActiveQueue, stand_by
