@@ -66,9 +66,9 @@ class Access:
     tls_server_name: str | None = None
     proxy: str | None = None
     stale_after_seconds: float | None = None
-    """When to look again; None = only after the server has refused these credentials."""
+    """Time after which to read them again; None: only after the server has refused them."""
     valid_seconds: float = 0.0
-    """How long requests may go on with these while a look that takes its time is under way."""
+    """Time for which requests may use them while a reading that takes long is under way."""
     namespace: str | None = None
     """The one of the pod that we run in; None: outside a cluster, or it is not known."""
 

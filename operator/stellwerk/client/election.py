@@ -24,7 +24,7 @@ class LeaderElectionOptions:
 
     leader_elect: bool = False
     lease_duration_seconds: float = 15.0
-    """How long the others wait after the last renewal that they saw."""
+    """Time that the others wait after the last renewal that they saw."""
     renew_deadline_seconds: float = 10.0
     """After so long without a renewal the holder writes no more, and ends."""
     retry_period_seconds: float = 2.0

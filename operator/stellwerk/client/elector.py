@@ -73,7 +73,7 @@ class Elector:
         self._slow_path = metrics.leader_election_slowpath.labels(options.resource_name)
         self._observed: Lease | None = None
         self._observed_at_seconds = 0.0
-        """When the record last changed, as far as this candidate has seen."""
+        """The time at which this candidate saw the record change last."""
         self._has_led = False
         self._has_written = False
         """Whether the lease may have this candidate's name, as far as is known here."""

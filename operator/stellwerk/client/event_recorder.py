@@ -94,7 +94,7 @@ class _Event:
 
     namespace: str
     name: str
-    """Given when it is accepted and no series goes on with it."""
+    """The name of the Event object, given when it is accepted and continues no series."""
     event_time: datetime
     regarding: ObjectReference
     related: ObjectReference | None
@@ -458,9 +458,9 @@ class EventQueue(Generic[Queued]):
         self._normal: _Line[Queued] = OrderedDict()
         self._warnings: _Line[Queued] = OrderedDict()
         self._namespaces: dict[Hashable, str] = {}
-        """By topic."""
+        """By topic, the namespace of the waiting event."""
         self._waiting = _Counts()
-        """By namespace."""
+        """By namespace, the number of waiting events."""
         self._taken = 0
 
     def __len__(self) -> int:
@@ -530,7 +530,7 @@ class _Counts:
     def __init__(self) -> None:
         self._of: dict[str, int] = {}
         self._names: dict[int, dict[str, None]] = {}
-        """By count, above 0."""
+        """By count above 0, the names that have it."""
         self._largest = 0
 
     def __getitem__(self, name: str) -> int:

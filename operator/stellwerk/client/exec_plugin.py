@@ -36,7 +36,7 @@ class ExecCredential:
     certificate: bytes | None
     key: bytes | None
     expires_at: datetime | None
-    """None: good until it is refused, as for kubectl."""
+    """The end of its validity; None: it is good until it is refused, as for kubectl."""
 
 
 class ExecPlugin:

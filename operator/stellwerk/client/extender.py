@@ -59,7 +59,7 @@ _GO_ESCAPES: Final = (
     ("\u2028".encode(), b"\\u2028"),
     ("\u2029".encode(), b"\\u2029"),
 )
-"""What Go's encoder escapes so that JSON can stand in HTML; these occur inside strings only."""
+"""Characters that Go's encoder escapes, so that JSON can stand in HTML; only strings have them."""
 TIMEOUTS_IN_A_ROW: Final = 3
 """Calls in a row that time out before the circuit breaker opens."""
 PROBE_SECONDS: Final = 10.0
@@ -81,7 +81,7 @@ class OfferedNodes:
 
     names: Sequence[str]
     objects: Sequence[bytes] | None = None
-    """None: the extender keeps nodes itself (`nodeCacheCapable`) and gets names only."""
+    """The nodes; None: the extender keeps nodes itself (`nodeCacheCapable`) and gets names only."""
 
     def fields(self) -> bytes:
         """Return the part of ExtenderArgs that lists the nodes."""

@@ -1,4 +1,4 @@
-"""Whether this process schedules: at once without leader election, with it while it has the lease.
+"""Decides whether this process schedules: at once, or with leader election while it has the lease.
 
 `app` makes one, runs it beside the scheduler and the watches, and waits for `leading`. A process
 that loses the lease ends, as kube-scheduler does: what it has assumed, queued and counted was true
@@ -54,7 +54,7 @@ class Leadership:
         self.published: Callable[[], Mapping[str, str]] = dict
         """The annotations of the lease while this process holds it."""
         self.leading = asyncio.Event()
-        """Set from the moment in which writes may be sent."""
+        """An event that is set once writes may be sent."""
         if elector is None:
             self.leading.set()
 

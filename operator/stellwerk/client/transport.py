@@ -48,7 +48,7 @@ class RetryPolicy:
     attempts: int = 5
     first_delay_seconds: float = 0.1
     longest_delay_seconds: float = 10.0
-    """Also the longest Retry-After that is waited for; a longer one is left to the caller."""
+    """Longest pause between two attempts. A longer Retry-After is left to the caller."""
     timeout_seconds: float = 30.0
     """Longest time of one attempt, connecting included."""
     patience_seconds: float = 60.0
@@ -306,7 +306,7 @@ class Transport:
 
 
 class _Outcome(Enum):
-    """What became of one attempt, for the fence (may it still have an effect?) and the limiter."""
+    """The end of one attempt, by which fence and limiter judge effects to come and load."""
 
     NOT_SENT = "not sent"
     """The fence was closed."""

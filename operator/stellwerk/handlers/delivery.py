@@ -163,7 +163,7 @@ class Delivery:
         self._changed: dict[str, JsonObject] = {}
         """By uid, the items of the list in progress that differ from what is known."""
         self._unavailable: str | None = None
-        """Why the kind cannot be watched; None: it can."""
+        """The reason for which the kind cannot be watched; None: it can."""
 
     @property
     def known(self) -> int:

@@ -140,7 +140,7 @@ class Reflector:
         self._metrics = metrics
         self._on_refused = on_refused
         self._refusal = ""
-        """Why the server did not stream the list that is being read by pages."""
+        """The reason for which the server did not stream the list that is being read by pages."""
         self._resume_version: str | None = None
         """The version that the next stream begins after; None: the next round lists."""
         self._last_event: EventId | None = None

@@ -87,7 +87,7 @@ class Redelivery:
         self._deliveries: dict[str, Delivery] = {}
 
     def attach(self, deliveries: Iterable[Delivery]) -> None:
-        """From now on objects go through these."""
+        """Have objects go through these deliveries from now on."""
         self._deliveries |= {delivery.watched.kind: delivery for delivery in deliveries}
 
     def put(self, kind: str, obj: JsonObject) -> None:

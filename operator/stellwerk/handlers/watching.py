@@ -151,7 +151,7 @@ class KindWatchers:
         self._registry = registry
         self._deliveries: dict[tuple[str, str], Delivery] = {}
         self._watching: set[tuple[Delivery, str]] = set()
-        """What kopf has a watcher for, with the version; the one that is in use streams."""
+        """The kinds and versions that kopf has a watcher for; the version in use streams."""
         self._reflectors: dict[Delivery, Reflector] = {}
         """By delivery, the reflector of the version in use."""
         self._search = asyncio.Event()

@@ -74,7 +74,7 @@ class LimitedConnection(web.RequestHandler):
         self._deadline: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._timed = (0, False, False)
-        """What the deadline is for: the number of the request, and whether its head or body."""
+        """The part that has a deadline: the number of the request, and whether its head or body."""
         self._refused = False
 
     @property

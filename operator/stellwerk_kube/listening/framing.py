@@ -1,4 +1,4 @@
-"""Where requests begin and end on a connection, and whether their sizes are within the limits.
+"""Finds where requests begin and end on a connection, and checks their sizes.
 
 LimitedConnection feeds a RequestFraming before aiohttp sees a byte. Invariant: a request is refused
 as soon as the bytes that have come are too many, whatever would follow; what is not refused is

@@ -1,4 +1,4 @@
-"""What the handlers of a port see of its limits: a gate, requests in number, JSON in size.
+"""The limits as the handlers of a port see them: a gate, the number of requests, the size of JSON.
 
 `serving.http` and the page wrap their handlers in `within_limits`; the embedded API, which has its
 own authentication, calls `identify`. Invariant: a request is answered within its time and counted

@@ -1,4 +1,4 @@
-"""What the peers of one port hold now, and which of them gives way to others.
+"""Counts what the peers of one port hold, and chooses the connection that gives way to another.
 
 A LimitedSite asks `admit` for each new connection, a LimitedConnection reports bytes and answers,
 the middleware counts requests. Invariant: the counts are those of the connections in
@@ -86,7 +86,7 @@ class AcceptedConnection:
     identified: bool = False
     """Whether something was allowed to a user on it."""
     connection: ServedConnection | None = None
-    """None: it is in its handshake, or has gone."""
+    """Its protocol; None: it is in its handshake, or has gone."""
     received_bytes: int = 0
     """Bytes received in requests that are not answered."""
     unwritten_bytes: int = 0
@@ -164,7 +164,7 @@ class PortUse:
         self.limits = limits
         self.descriptors = descriptors or Descriptors()
         self._spent_seconds = -math.inf
-        """When the log last said that there is no descriptor."""
+        """The time at which the log last said that there is no descriptor."""
         self._told = refused
         self._connections: dict[AcceptedConnection, None] = {}
         """The connections, ordered by their last answer, or by their arrival without one."""
