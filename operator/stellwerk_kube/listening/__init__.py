@@ -5,6 +5,8 @@ docs/security.md has the limits and the tests that hold them. In order of readin
 
 `limits`      the numbers, whose defaults are those of the operator's port
 `port_use`    what a port's peers hold now: connections, requests, bytes; who has to give way
+`accepted`    one connection, as it is counted there
+`descriptors` how many the process has free
 `framing`     where a request ends, and whether its head and body are within the limits
 `connection`  aiohttp's protocol of one connection, behind the framing and deadlines
 `tls`         TLS of one connection, with one buffer for all

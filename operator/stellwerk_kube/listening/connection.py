@@ -19,7 +19,8 @@ from stellwerk_kube.listening.framing import BeyondLimitError, RequestFraming
 from stellwerk_kube.listening.limits import RETRY_SECONDS
 
 if TYPE_CHECKING:
-    from stellwerk_kube.listening.port_use import AcceptedConnection, PortUse
+    from stellwerk_kube.listening.accepted import AcceptedConnection
+    from stellwerk_kube.listening.port_use import PortUse
 
 LINGER_SECONDS: Final = 1.0
 """Seconds for which bytes of a refused peer are read and dropped. Closing at once would send a

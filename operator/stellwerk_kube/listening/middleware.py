@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Middleware
 
+    from stellwerk_kube.listening.accepted import AcceptedConnection
     from stellwerk_kube.listening.limits import Limits
-    from stellwerk_kube.listening.port_use import AcceptedConnection, PortUse
+    from stellwerk_kube.listening.port_use import PortUse
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
     Gate = Callable[[web.Request], Awaitable[str]]

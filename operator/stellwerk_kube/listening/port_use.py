@@ -12,22 +12,22 @@ import contextlib
 import ctypes
 import logging
 import math
-import os
-import resource
-import socket
 import time
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from aiohttp import web
 
 from stellwerk_kube.errors import in_words
+from stellwerk_kube.listening.accepted import AcceptedConnection
+from stellwerk_kube.listening.descriptors import Descriptors
 from stellwerk_kube.listening.limits import RETRY_SECONDS
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator, Sequence
 
+    from stellwerk_kube.listening.accepted import ServedConnection
     from stellwerk_kube.listening.limits import Limits
 
 logger = logging.getLogger(__name__)
@@ -42,107 +42,6 @@ TRIM_CONNECTIONS: Final = 100
 for fewer it is not worth the milliseconds that `malloc_trim` takes."""
 TRIM_DELAY_SECONDS: Final = 8.0
 """Seconds between that moment and `malloc_trim`, in which further connections close."""
-MIN_FREE_DESCRIPTORS: Final = 16
-"""Descriptors kept free at least, for probes and for what connects to the API server."""
-MAX_FREE_DESCRIPTORS: Final = 128
-"""Descriptors kept free at most, however many the process may open."""
-FREE_DESCRIPTORS_DIVISOR: Final = 8
-"""An eighth of the descriptors is kept free, between the two limits above."""
-MIN_UNCOUNTED_DESCRIPTORS: Final = 4096
-"""From this number of descriptors on, a port cannot use them up within its limits, and they are not
-counted: counting lists a directory, for each new connection."""
-_DESCRIPTORS: Final = ("/proc/self/fd", "/dev/fd")
-"""Directories that list the descriptors of the process, on Linux and elsewhere."""
-
-
-class ServedConnection(Protocol):
-    """A connection whose handshake has ended (LimitedConnection)."""
-
-    unanswered: int
-    """Requests whose head has ended and that are not answered."""
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes written that the peer has not read."""
-        ...
-
-    @property
-    def is_certified(self) -> bool:
-        """Whether TLS has verified a certificate of the peer."""
-        ...
-
-    def abort(self) -> None:
-        """Close it at once."""
-
-
-@dataclass(eq=False, slots=True)
-class AcceptedConnection:
-    """A connection from its `accept` on, so also before and during its handshake."""
-
-    sock: socket.socket
-    address: str
-    reserved: bool
-    """Whether it was accepted beyond the limit, for a probe alone."""
-    identified: bool = False
-    """Whether something was allowed to a user on it."""
-    connection: ServedConnection | None = None
-    """Its protocol; None: it is in its handshake, or has gone."""
-    received_bytes: int = 0
-    """Bytes received in requests that are not answered."""
-    unwritten_bytes: int = 0
-    """Bytes of the answer in progress that are not handed to the transport yet."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request is being answered."""
-        return self.connection is not None and self.connection.unanswered > 0
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes of answers that the peer has not read."""
-        written = 0 if self.connection is None else self.connection.unread_bytes
-        return self.unwritten_bytes + written
-
-    def abort(self) -> None:
-        """Close it at once."""
-        if self.connection is not None:
-            self.connection.abort()
-            return
-        with contextlib.suppress(OSError):  # the handshake, which has the socket, sees its end
-            self.sock.shutdown(socket.SHUT_RDWR)
-
-
-class Descriptors:
-    """The descriptors of the process, of which a port leaves some free for everything else.
-
-    Against a lack of descriptors for the API server and the probes: with 64 of them and 200
-    connections of strangers, pods are bound as ever (docs/security.md).
-    """
-
-    def __init__(self, limit: int | None = None) -> None:
-        """Count up to the limit of the process, or of a test."""
-        if limit is None:
-            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._limit = limit
-        self.are_counted = 0 <= limit < MIN_UNCOUNTED_DESCRIPTORS  # RLIM_INFINITY is -1
-        self._kept = min(
-            MAX_FREE_DESCRIPTORS, max(MIN_FREE_DESCRIPTORS, limit // FREE_DESCRIPTORS_DIVISOR)
-        )
-
-    def missing(self) -> int:
-        """Return the number of descriptors that have to be closed for enough to be free."""
-        if not self.are_counted:
-            return 0
-        for directory in _DESCRIPTORS:
-            try:
-                # Without the one that lists; a Path for each would take ten times as long.
-                used = len(os.listdir(directory)) - 1  # noqa: PTH208
-            except FileNotFoundError:
-                continue
-            except OSError:  # not even one for the list
-                return self._kept
-            return max(0, self._kept - (self._limit - used))
-        return 0
 
 
 class PortUse:

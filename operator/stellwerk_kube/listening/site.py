@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from stellwerk_kube.listening.port_use import AcceptedConnection, PortUse
+    from stellwerk_kube.listening.accepted import AcceptedConnection
+    from stellwerk_kube.listening.port_use import PortUse
 
 logger = logging.getLogger(__name__)
 

@@ -3,15 +3,14 @@
 import asyncio
 import errno
 import logging
-import resource
 import socket
-from pathlib import Path
 
 import pytest
 from typing_extensions import override
 
+from stellwerk_kube.listening.descriptors import Descriptors
 from stellwerk_kube.listening.limits import Limits
-from stellwerk_kube.listening.port_use import MIN_FREE_DESCRIPTORS, Descriptors, PortUse
+from stellwerk_kube.listening.port_use import PortUse
 
 pytestmark = pytest.mark.skips_time
 
@@ -31,14 +30,6 @@ async def test_memory_goes_back_once_most_of_many_connections_have_gone(
                 use.gone(accepted)
             await asyncio.sleep(0.01)
             assert bool(trimmed) is (count == 200), "few connections leave nothing worth the work"
-
-
-def test_descriptors_are_counted_where_they_are_few() -> None:
-    open_now = sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1
-    assert Descriptors(open_now + MIN_FREE_DESCRIPTORS).missing() == 0
-    assert Descriptors(open_now + MIN_FREE_DESCRIPTORS - 3).missing() == 3
-    assert not Descriptors(resource.RLIM_INFINITY).are_counted
-    assert Descriptors(1 << 20).missing() == 0
 
 
 class Few(Descriptors):
