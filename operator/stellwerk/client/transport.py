@@ -321,6 +321,10 @@ class _Outcome(Enum):
 
     @classmethod
     def of_error(cls, error: ApiError) -> _Outcome:
+        """Return the outcome of an attempt that was sent and failed.
+
+        After a 5xx the store may still apply what it was given.
+        """
         refused = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
         if isinstance(error, Throttled | Unavailable):
             return cls.THROTTLED if refused else cls.UNAVAILABLE
