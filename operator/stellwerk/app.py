@@ -38,9 +38,9 @@ from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
 from stellwerk.handlers.availability import CHECK_SECONDS
-from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.rereading import Redelivery
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
@@ -116,7 +116,7 @@ from stellwerk_kube.compatibility import (
 )
 from stellwerk_kube.destinations import EVERYWHERE, Destinations, UrlPrefix
 from stellwerk_kube.errors import ApiError
-from stellwerk_kube.listening import Limits
+from stellwerk_kube.listening.limits import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,6 @@ class RunOptions:
     kubeconfig: str | None = None
     context: str | None = None
     port: PortOptions = field(default_factory=PortOptions)
-    fast_lane: bool = True
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """The longest call of a plugin that does not come with Stellwerk."""
@@ -580,7 +579,6 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             jitter=random.random,
             on_signal=ending.on_signal,
             options=OperatorOptions(
-                fast_lane=options.fast_lane,
                 own_kinds=operator.inputs,
                 identity=leadership.identity,
             ),

@@ -62,7 +62,9 @@ from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
 from stellwerk_cluster.validation.scheduling import SYSTEM_CLASSES
 from stellwerk_cluster.work import Worker, WorkLoop
 from stellwerk_kube.clock import SystemClock
-from stellwerk_kube.listening import LimitedSite, Limits, PortUse
+from stellwerk_kube.listening.limits import Limits
+from stellwerk_kube.listening.port_use import PortUse
+from stellwerk_kube.listening.site import LimitedSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.bench_events`: watch events per second, from the socket to the cache.
 
 Pods of 3.8 KB come over HTTP from a server in a thread of its own; what is counted is the CPU time
-of the operator's thread. On the fast lane and on kopf's own path, once into a sink that only counts
-and once into the scheduler's cache.
+of the operator's thread. Once into a sink that only counts, and once into the
+scheduler's cache.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from typing_extensions import override
 from stellwerk.client.credentials import load_credentials
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.garbage import collect_seldom
-from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import node_name
@@ -146,7 +146,7 @@ def _served(api: _Api) -> Iterator[None]:
         loop.close()
 
 
-async def _receive(api: _Api, counting: _Counting, *, fast_lane: bool) -> None:
+async def _receive(api: _Api, counting: _Counting) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "kubeconfig"
         path.write_bytes(orjson.dumps(kubeconfig(api.url)))
@@ -159,7 +159,7 @@ async def _receive(api: _Api, counting: _Counting, *, fast_lane: bool) -> None:
                     metrics=Metrics(),
                     jitter=lambda: 0.0,
                     on_signal=lambda: None,
-                    options=OperatorOptions(fast_lane=fast_lane, watched=(_PODS,)),
+                    options=OperatorOptions(watched=(_PODS,)),
                 )
             )
             await asyncio.wait_for(counting.done.wait(), timeout=_TIMEOUT_SECONDS)
@@ -167,7 +167,7 @@ async def _receive(api: _Api, counting: _Counting, *, fast_lane: bool) -> None:
             await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _measure(count: int, *, fast_lane: bool, into_cache: bool) -> float:
+async def _measure(count: int, *, into_cache: bool) -> float:
     """CPU seconds of the receiving thread."""
     sink = None
     if into_cache:
@@ -178,17 +178,16 @@ async def _measure(count: int, *, fast_lane: bool, into_cache: bool) -> float:
     counting = _Counting(count, sink)
     api = _Api(count)
     with _served(api):
-        await _receive(api, counting, fast_lane=fast_lane)
+        await _receive(api, counting)
     assert counting.count == count
     return counting.cpu_seconds
 
 
-def measure(count: int, *, fast_lane: bool, into_cache: bool) -> JsonObject:
+def measure(count: int, *, into_cache: bool) -> JsonObject:
     """Events per second of CPU time, with the operator's settings of the garbage collector."""
     collect_seldom()
-    seconds = uvloop.run(_measure(count, fast_lane=fast_lane, into_cache=into_cache))
+    seconds = uvloop.run(_measure(count, into_cache=into_cache))
     return {
-        "path": "fast lane" if fast_lane else "kopf's own path",
         "into": "cache and queue" if into_cache else "a counter",
         "events": count,
         "per_second": round(count / seconds),
@@ -197,15 +196,13 @@ def measure(count: int, *, fast_lane: bool, into_cache: bool) -> JsonObject:
 
 
 def everything(events: int = 30_000) -> Iterator[JsonObject]:
-    """Both paths into both sinks; kopf's own path with a tenth of the events."""
-    for fast_lane in (True, False):
-        for into_cache in (False, True):
-            count = events if fast_lane else events // 10
-            yield measure(count, fast_lane=fast_lane, into_cache=into_cache)
+    """The events into each of the two sinks."""
+    for into_cache in (False, True):
+        yield measure(events, into_cache=into_cache)
 
 
 def main() -> None:
-    """Print one JSON line per path and sink."""
+    """Print one JSON line per sink."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=30_000)
     options = parser.parse_args()

@@ -28,8 +28,9 @@ from typing_extensions import override
 from stellwerk.app import Operator, RunOptions
 from stellwerk.framework.services import Recorder
 from stellwerk.garbage import collect_seldom
-from stellwerk.handlers.delivery import EVENTS_PER_SLICE, WATCHED, Delivery
-from stellwerk.handlers.fastlane import StreamRefused, WatchStream
+from stellwerk.handlers.delivery import MAX_EVENTS_PER_SLICE, Delivery
+from stellwerk.handlers.reflector import Reflector, StreamRefused
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST
@@ -217,9 +218,9 @@ class Cluster:
         self._pods = 0
 
     async def list(self, kind: str) -> None:
-        """List a kind as the fast lane does."""
+        """List a kind as the operator does."""
         delivery = self.deliveries[kind]
-        stream = WatchStream(delivery, self.server, self.metrics)
+        stream = Reflector(delivery, self.server, self.metrics)
         await stream.run(partial(self.server.watch, delivery.watched.collection_path))
 
     def begin(self) -> asyncio.Task[None]:
@@ -244,7 +245,7 @@ class Cluster:
             # What orjson gives holds on to room to spare, four times the size.
             self.server.pending[name] = bytes(memoryview(orjson.dumps(pod)))
             self.deliveries["Pod"].deliver("ADDED", orjson.loads(self.server.pending[name]))
-            if number % EVENTS_PER_SLICE == EVENTS_PER_SLICE - 1:
+            if number % MAX_EVENTS_PER_SLICE == MAX_EVENTS_PER_SLICE - 1:
                 await asyncio.sleep(0)
 
     async def bind_pods(self, kind: str, count: int) -> float:
@@ -261,8 +262,10 @@ class Cluster:
         count, make = self.server.items["/api/v1/nodes" if kind == "Node" else "/api/v1/pods"]
         chosen = Random(0).sample(range(count), min(count, _WATCHED))
         seconds = 0.0
-        for begin in range(0, len(chosen), EVENTS_PER_SLICE):
-            lines = [_changed(make(index)) for index in chosen[begin : begin + EVENTS_PER_SLICE]]
+        for begin in range(0, len(chosen), MAX_EVENTS_PER_SLICE):
+            lines = [
+                _changed(make(index)) for index in chosen[begin : begin + MAX_EVENTS_PER_SLICE]
+            ]
             started = time.process_time()
             for line in lines:
                 self.deliveries[kind].deliver("MODIFIED", orjson.loads(line))

@@ -21,7 +21,8 @@ from stellwerk.app import Operator, RunOptions
 from stellwerk.backend.scheduling_queue import MAX_UNSCHEDULABLE_SECONDS
 from stellwerk.framework.offline import Offline
 from stellwerk.garbage import collect_seldom
-from stellwerk.handlers.delivery import EVENTS_PER_SLICE, SLICE_SECONDS
+from stellwerk.handlers.delivery import MAX_EVENTS_PER_SLICE
+from stellwerk.handlers.reflector import STREAM_SLICE_SECONDS
 from stellwerk.metrics import Metrics
 from stellwerk_kube.clock import SystemClock
 from tests.support.builders import make_node, make_pod
@@ -144,12 +145,12 @@ class FloodedCluster(Offline):
         self._news_came.set()
 
     async def watch_pods(self) -> None:
-        """Hand on what has happened to pods, as the fast lane does, until cancelled."""
+        """Hand on what has happened to pods, as a Reflector does, until cancelled."""
         while True:
             await self._news_came.wait()
             began = time.monotonic()
-            for _ in range(min(len(self._news), EVENTS_PER_SLICE)):
-                if time.monotonic() - began >= SLICE_SECONDS:
+            for _ in range(min(len(self._news), MAX_EVENTS_PER_SLICE)):
+                if time.monotonic() - began >= STREAM_SLICE_SECONDS:
                     break
                 event_type, pod = self._news.popleft()
                 if event_type == "ADDED" and pod["metadata"]["namespace"] == _OTHERS:

@@ -168,10 +168,9 @@ def _decision_table(rows: Rows) -> str:
 
 def _event_table(rows: Rows) -> str:
     return _table(
-        ["path", "into", "events/s", "µs", "of the target"],
+        ["into", "events/s", "µs", "of the target"],
         [
             [
-                row["path"],
                 row["into"],
                 f"{row['per_second']:,}",
                 row["microseconds"],

@@ -51,13 +51,11 @@ SERVING = {"up", "demo"}
 """These serve a cluster until they are ended: `test_up_and_the_demo` starts them."""
 
 
-@pytest.mark.parametrize("lane", [(), ("--no-fast-lane",)], ids=["fast lane", "kopf's own path"])
-async def test_the_operator_starts(tmp_path: Path, lane: tuple[str, ...]) -> None:
+async def test_the_operator_starts(tmp_path: Path) -> None:
     async with enforced_cluster(tmp_path, "--nodes", "1") as cluster:
         access = ("--kubeconfig", str(cluster.kubeconfig), "--bind-address", "127.0.0.1:0")
         log, pods = tmp_path / "run.log", f"{cluster.server}/api/v1/namespaces/default/pods"
-        words = ("run", *access, *lane)
-        async with running(log, *words, module=MODULE, is_forked=False) as operator:
+        async with running(log, "run", *access, module=MODULE, is_forked=False) as operator:
             await fetch(pods, POD)
 
             async def is_bound() -> bool:

@@ -16,7 +16,7 @@ from stellwerk.explain.what_if import what_if
 from stellwerk.serving.http import LIMITS
 from stellwerk.world.world import World
 from stellwerk_kube.errors import ConfigurationError
-from stellwerk_kube.listening import json_within
+from stellwerk_kube.listening.middleware import json_within
 from tests.support.builders import make_node, make_pod
 from tests.support.findings import hold
 from tests.support.hostile_objects import OBJECTS

@@ -274,16 +274,3 @@ async def test_kopf_ending_by_itself_ends_the_process_after_its_bindings(tmp_pat
             'stellwerk: the task "kopf\'s own" ended: RuntimeError: a defect in kopf'
         )
     assert "Traceback" not in operator.log.read_text(encoding="utf-8")
-
-
-@pytest.mark.long
-async def test_on_its_own_path_kopf_is_started_again(tmp_path: Path) -> None:
-    module, own_path = "tests.support.failing_kopf", "--no-fast-lane"
-    async with cluster_for_operator(tmp_path) as (cluster, arguments):
-        log = tmp_path / "run.log"
-        async with running(log, "run", *arguments, own_path, module=module) as operator:
-            await until(lambda: "kopf ended and is started again" in log.read_text("utf-8"))
-            pods = cluster.api.kinds.resource("pods")
-            cluster.api.create(pods, "default", make_pod("web"))
-            await until(lambda: cluster.api.get(pods, "default", "web").obj["spec"].get("nodeName"))
-            assert await operator.stop() == 0

@@ -60,14 +60,6 @@ async def test_a_half_open_watch_costs_at_most_half_a_minute(tmp_path: Path) -> 
     assert outcome.judgement.worst_delay_seconds < 30
 
 
-async def test_kopfs_own_path_survives_an_error_in_a_stream(tmp_path: Path) -> None:
-    error = {"fault": "streamError", "code": 500, **PODS, "between": [1, 2]}
-    case = Case("defect", FaultTable.model_validate({"faults": [error]}), recovery_seconds=10)
-    outcome = await run_case(case, fault_seed(1), tmp_path, Load(pods=150), "--no-fast-lane")
-    assert not outcome.judgement.unbound
-    assert not outcome.bad_statuses
-
-
 async def test_errors_in_streams_do_not_add_up(tmp_path: Path) -> None:
     error = {"fault": "streamError", "code": 500, **PODS, "afterSeconds": 0.5, "between": [0, 16]}
     outcome = await run(tmp_path, error, load=Load(pods=160, per_second=10))

@@ -22,7 +22,7 @@ from stellwerk.app import RunOptions, run
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.handlers.delivery import WATCHED
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk.profiles.spec.profile import GROUP, PLURAL

@@ -23,7 +23,7 @@ from stellwerk.serving.http import LIMITS, HttpServer, Probes
 from stellwerk_cli.page import server
 from stellwerk_cluster import cluster
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_kube.listening import Limits
+from stellwerk_kube.listening.limits import Limits
 from tests.support import limited_ports
 from tests.support.builders import make_node, make_pod
 from tests.support.enforced_process import EnforcedCluster, enforced_cluster

@@ -44,12 +44,11 @@ async def _create_all(server: str, pods: int) -> None:
         await asyncio.gather(*(fetch(path, _pod(index)) for index in range(start, start + 50)))
 
 
-@pytest.mark.parametrize("lane", [(), ("--no-fast-lane",)], ids=["fast lane", "kopf's own path"])
 @pytest.mark.parametrize(
     ("pods", "nodes"), [(100, 20), pytest.param(500, 100, marks=pytest.mark.long)]
 )
 async def test_every_pod_is_bound_and_equal_nodes_share_them(
-    tmp_path: Path, lane: tuple[str, ...], pods: int, nodes: int
+    tmp_path: Path, pods: int, nodes: int
 ) -> None:
     address = f"127.0.0.1:{_free_port()}"
     async with enforced_cluster(tmp_path, "--nodes", str(nodes)) as enforced:
@@ -63,7 +62,6 @@ async def test_every_pod_is_bound_and_equal_nodes_share_them(
                 "--bind-address",
                 address,
                 "--plain-http",
-                *lane,
             ),
         ) as operator:
             await _create_all(server, pods)

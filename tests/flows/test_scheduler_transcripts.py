@@ -24,24 +24,6 @@ TICKS = {"bind-forbidden": 0.59, "extender-failing-backoff": 0.698, "no-nodes": 
 """Where in a second the clock ticked that ends backoffs, in scenarios that wait for it."""
 
 
-OWN_PATH = {
-    "arrival-order",
-    "backlog-order",
-    "bind-pod-deleted",
-    "deleted-while-pending",
-    "event-series",
-    "gates",
-    "node-changes",
-    "nominated-vs-newcomer",
-    "preemption",
-    "room-freed-by-completion",
-    "start-up-reads",
-    "two-profiles",
-    "wire",
-}
-"""Scenarios of which `make test` plays kopf's own path, too: it differs in how events come, which
-is much the same in the others; `make test-all` plays all."""
-
 LARGE = {"percentage-of-nodes": 250}
 """Scenarios with so many equal nodes, n000 and on, of which the recording shows only some."""
 
@@ -116,36 +98,19 @@ def normalise() -> Iterator[ModuleType]:
         yield normalise
 
 
-def played(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, fast_lane: bool = True
-) -> Outcome:
+def played(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     tick_seconds = TICKS.get(name, 0.5)
-    return play(load(name), folder, monkeypatch, tick_seconds=tick_seconds, fast_lane=fast_lane)
+    return play(load(name), folder, monkeypatch, tick_seconds=tick_seconds)
 
 
-@pytest.mark.parametrize(
-    ("name", "fast_lane"),
-    [
-        *(pytest.param(each, True, id=f"{each}-fast lane") for each in SCENARIOS),
-        *(
-            pytest.param(
-                *(each, False),
-                id=f"{each}-kopf's own path",
-                marks=pytest.mark.slow if each in OWN_PATH else pytest.mark.long,
-            )
-            for each in SCENARIOS
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_the_operator_does_what_kube_scheduler_did(
     name: str,
     normalise: ModuleType,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    *,
-    fast_lane: bool,
 ) -> None:
-    outcome = played(name, tmp_path, monkeypatch, fast_lane=fast_lane)
+    outcome = played(name, tmp_path, monkeypatch)
     expected = copy.deepcopy(load(name))
     victims_are_deleted_by_uid(expected)
     if name in EDITS:

@@ -136,7 +136,7 @@ def test_every_module_that_the_operator_imports_is_compiled(image: BuiltImage) -
         image,
         """
 import json, os, sys
-import stellwerk.app, stellwerk.handlers.fastlane, stellwerk_cli.commands.run, stellwerk_plugins
+import stellwerk.app, stellwerk.handlers.watching, stellwerk_cli.commands.run, stellwerk_plugins
 import numpy, uvloop, cryptography.x509, yaml, jinja2
 missing = [
     name for name, module in sys.modules.items()

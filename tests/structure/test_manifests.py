@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from stellwerk.handlers import fastlane
+from stellwerk.handlers import watching
 from stellwerk_cli.cli import build_parser
 from stellwerk_kube.cel.environment import Environment
 from stellwerk_kube.cel.types import DYN
@@ -68,7 +68,7 @@ SIGNS = {("coordination.k8s.io", "leases", "list"), ("", "events", "list")}
 """Signs of other schedulers are looked for in these; neither is watched."""
 DEFINING = {
     (group, resource, verb)
-    for group, _, resource in fastlane.DEFINING
+    for group, _, resource in watching.DEFINING
     for verb in ("list", "watch")
 }
 

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from stellwerk.handlers.delivery import WatchedKind
+    from stellwerk.handlers.watched_kinds import WatchedKind
     from stellwerk_kube.json_values import JsonObject
 
 

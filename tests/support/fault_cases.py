@@ -77,8 +77,5 @@ CASES: Final[dict[str, Case]] = {
         arguments=("--record", "{directory}/run.journal"),
         shadowed=True,
     ),
-    "kopfs-own-path": replace(
-        _BAD_DAY, title="everything at once, on kopf's own path", arguments=("--no-fast-lane",)
-    ),
 }
 """By the name of the file, or of what is done to the process, and how the operator is run."""

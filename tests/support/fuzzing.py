@@ -47,7 +47,7 @@ from stellwerk_cluster.apiserver.request_info import parse_path, path_parts
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import ConfigurationError, SchedulerError
-from stellwerk_kube.listening import json_within
+from stellwerk_kube.listening.middleware import json_within
 from stellwerk_kube.yaml_file import read_objects
 from tests.support.odd_requests import GOOD_BODIES
 from tests.support.page_window import opened

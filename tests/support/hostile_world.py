@@ -16,8 +16,9 @@ from typing import Any, Final, Self
 import orjson
 
 from stellwerk.backend.backoff_queue import Backoff
-from stellwerk.handlers.delivery import WATCHED, Delivery, beside_the_loop
-from stellwerk.handlers.fastlane import LARGE_EVENT_CHARACTERS
+from stellwerk.handlers.delivery import Delivery, beside_the_loop
+from stellwerk.handlers.reflector import LARGE_EVENT_CHARACTERS
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running

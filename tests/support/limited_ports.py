@@ -15,7 +15,7 @@ from stellwerk.serving.http import LIMITS, HttpServer, Probes
 from stellwerk.serving.port import PortOptions, guarded_port
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_kube.clock import SystemClock
-from stellwerk_kube.listening import Limits
+from stellwerk_kube.listening.limits import Limits
 from tests.support.fake_api import Answer, Asked, client_of, fake_api
 from tests.support.page_window import opened
 from tests.support.processes import trusting

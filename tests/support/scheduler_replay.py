@@ -86,7 +86,6 @@ def play(
     monkeypatch: pytest.MonkeyPatch,
     *,
     tick_seconds: float = 0.5,
-    fast_lane: bool = True,
 ) -> Outcome:
     """Play one scenario from beginning to end.
 
@@ -95,14 +94,12 @@ def play(
         folder: for files.
         monkeypatch: puts the clock, and ears, into the operator.
         tick_seconds: where in a recorded second the clock of kube-scheduler's backoffs ticked.
-        fast_lane: whether events come past kopf's queues.
     """
 
     async def replay(clock: VirtualClock) -> Outcome:
         options = app.RunOptions(
             kubeconfig=str(folder / "kubeconfig"),
             port=PortOptions("127.0.0.1:0", plain_http=True),
-            fast_lane=fast_lane,
         )
         return await _Replay(recording, options, tick_seconds, clock).run(monkeypatch)
 

@@ -23,7 +23,8 @@ from stellwerk.app import Operator, RunOptions
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import Lack
-from stellwerk.handlers.delivery import WATCHED, WatchedKind, handle_event
+from stellwerk.handlers.delivery import handle_event
+from stellwerk.handlers.watched_kinds import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from stellwerk.profiles.spec.plugin_description import PluginKind
 from stellwerk.scheduler.observers.recording import Recording

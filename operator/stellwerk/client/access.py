@@ -35,12 +35,15 @@ if TYPE_CHECKING:
     from stellwerk_kube.destinations import UrlPrefix
 
 REREAD_SECONDS: Final = 60.0
-"""Token and certificate files rotate; kubelet replaces a token long before the old one ends."""
+"""Time after which token and certificate files are read again, because they rotate. kubelet
+replaces a token long before the old one ends."""
 SHORTEST_SECONDS: Final = 10.0
+"""Shortest time between two readings of credentials, however soon they end."""
 _EXPIRY_MARGIN_SECONDS: Final = 120.0
-"""Time for a plugin that hangs, and for another attempt."""
+"""Time before their end at which credentials are read again: enough for a plugin that hangs, and
+for another attempt."""
 _EXPIRY_MARGIN_SHARE: Final = 0.25
-"""At most this share of the time that credentials are valid for."""
+"""Largest share of the validity of credentials that this margin takes."""
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ROTATING: Final = ("tokenFile", "client-certificate")
 
@@ -63,9 +66,9 @@ class Access:
     tls_server_name: str | None = None
     proxy: str | None = None
     stale_after_seconds: float | None = None
-    """When to look again; None = only after the server has refused these credentials."""
+    """Time after which to read them again; None: only after the server has refused them."""
     valid_seconds: float = 0.0
-    """How long requests may go on with these while a look that takes its time is under way."""
+    """Time for which requests may use them while a reading that takes long is under way."""
     namespace: str | None = None
     """The one of the pod that we run in; None: outside a cluster, or it is not known."""
 

@@ -28,16 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import SimpleNamespace
 
-_HEAD_BYTES: Final = 64 * 1024
-_ANSWER_BYTES: Final = 16 * 1024 * 1024
-_IDLE_SECONDS: Final = 60.0
-"""The API server closes connections that were idle for longer than this; never race with it."""
+_MAX_HEAD_BYTES: Final = 64 * 1024
+"""Bytes of an answer's head; what is longer is no answer of an API server."""
+_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of an answer's body; these are answers to writes, an object each."""
+_MAX_IDLE_SECONDS: Final = 60.0
+"""Time after which an idle connection is not used again: the API server closes it some time later,
+and a request could meet that."""
 _USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
-"""Linux: how long sent data may stay without acknowledgement."""
+"""The socket option (Linux) that limits the time for which sent data is not acknowledged."""
 _DISCARD_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER for no time at all: what is not delivered when the connection closes is not sent."""
+"""SO_LINGER for 0 s: what is not delivered when the connection closes is not sent."""
 _CLOSED: Final = float("-inf")
+"""The deadline of a fence that lets nothing pass."""
 _OPEN: Final = float("inf")
+"""The deadline of a fence without leader election."""
 
 
 class HttpResponse(NamedTuple):
@@ -133,7 +138,7 @@ class ConnectionPool:
             connection = self._idle.pop()
             if connection.closed:
                 continue
-            if connection.rested_seconds() < _IDLE_SECONDS:
+            if connection.rested_seconds() < _MAX_IDLE_SECONDS:
                 return connection
             connection.abort()
         return None
@@ -251,7 +256,7 @@ def parse(received: bytes) -> HttpResponse | None:
     """
     end = received.find(b"\r\n\r\n")
     if end < 0:
-        if len(received) > _HEAD_BYTES or not b"HTTP/1.1 ".startswith(received[:9]):
+        if len(received) > _MAX_HEAD_BYTES or not b"HTTP/1.1 ".startswith(received[:9]):
             raise ValueError("not an HTTP/1.1 response")
         return None
     head = received[:end]
@@ -286,7 +291,7 @@ def _body(
     status: int, headers: dict[bytes, bytes], received: bytes, start: int
 ) -> tuple[bytes, bool] | None:
     """Return the body, and whether nothing follows it; None while it is incomplete."""
-    if len(received) - start > _ANSWER_BYTES:
+    if len(received) - start > _MAX_ANSWER_BYTES:
         raise ValueError("the answer is too long")
     if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
         return _chunks(received, start)

@@ -45,7 +45,9 @@ _HEADERS: Final = {
     "Accept-Encoding": "identity",
 }
 _KEEP_ALIVE_SECONDS: Final = 75.0
+"""Time after which a session closes an idle connection."""
 _READ_BUFFER_BYTES: Final = 256 * 1024
+"""Bytes that a session buffers of an answer: four times aiohttp's, for the pages of large lists."""
 _DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 
 

@@ -14,7 +14,8 @@ from stellwerk_kube.errors import ConfigurationError
 
 JITTER_FACTOR: Final = 1.2
 """client-go's `JitterFactor`: a candidate waits up to 2.2 retry periods."""
-_SHORTEST_CALL_SECONDS: Final = 1.0
+_MIN_CALL_SECONDS: Final = 1.0
+"""Shortest time limit of a request about the lease, whatever the renew deadline is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class LeaderElectionOptions:
 
     leader_elect: bool = False
     lease_duration_seconds: float = 15.0
-    """How long the others wait after the last renewal that they saw."""
+    """Time that the others wait after the last renewal that they saw."""
     renew_deadline_seconds: float = 10.0
     """After so long without a renewal the holder writes no more, and ends."""
     retry_period_seconds: float = 2.0
@@ -37,8 +38,8 @@ class LeaderElectionOptions:
 
     @property
     def call_timeout_seconds(self) -> float:
-        """Of one request about the lease (`NewFromKubeconfig`)."""
-        return max(_SHORTEST_CALL_SECONDS, self.renew_deadline_seconds / 2)
+        """The time limit of a request about the lease (`NewFromKubeconfig`)."""
+        return max(_MIN_CALL_SECONDS, self.renew_deadline_seconds / 2)
 
     @property
     def recorded_duration_seconds(self) -> int:

@@ -32,9 +32,10 @@ logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 _WATCHDOG_SECONDS: Final = 20.0
-"""What the health check tolerates beyond the lease (`NewLeaderHealthzAdaptor`)."""
-_SHORTEST_PAUSE_SECONDS: Final = 0.001
-"""Near a deadline; a clock that runs a little faster than the loop's would ask again and again."""
+"""Time beyond the lease that the health check tolerates (`NewLeaderHealthzAdaptor`)."""
+_MIN_PAUSE_SECONDS: Final = 0.001
+"""Shortest pause near a deadline: without it, a clock that runs faster than the loop's would have
+the elector ask again and again."""
 
 
 class Elector:
@@ -72,7 +73,7 @@ class Elector:
         self._slow_path = metrics.leader_election_slowpath.labels(options.resource_name)
         self._observed: Lease | None = None
         self._observed_at_seconds = 0.0
-        """When the record last changed, as far as this candidate has seen."""
+        """The time at which this candidate saw the record change last."""
         self._has_led = False
         self._has_written = False
         """Whether the lease may have this candidate's name, as far as is known here."""
@@ -124,7 +125,7 @@ class Elector:
             while self._fence.is_open:
                 left_seconds = self._fence.closes_at_seconds - self._clock.monotonic()
                 pause_seconds = min(self._options.retry_period_seconds, left_seconds)
-                await asyncio.sleep(max(_SHORTEST_PAUSE_SECONDS, pause_seconds))
+                await asyncio.sleep(max(_MIN_PAUSE_SECONDS, pause_seconds))
                 if self._fence.is_open:
                     await self._succeeds(self._acquire_or_renew())
         except _DeposedError as deposed:
@@ -270,7 +271,7 @@ class Elector:
         delay_seconds = period_seconds * (1 + JITTER_FACTOR * self._jitter())
         left_seconds = self._valid_until() - self._clock.monotonic()
         if self._holder and left_seconds > 0:
-            delay_seconds = min(delay_seconds, max(_SHORTEST_PAUSE_SECONDS, left_seconds))
+            delay_seconds = min(delay_seconds, max(_MIN_PAUSE_SECONDS, left_seconds))
         try:
             async with asyncio.timeout(delay_seconds):
                 await self._released_by_other.wait()

@@ -37,26 +37,40 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SERIES_END_SECONDS: Final = 360.0
+"""Time without a repetition after which an event's series ends; client-go's `finishTime`."""
 SERIES_REFRESH_SECONDS: Final = 1800.0
+"""Time after which the count of a series is written again; client-go's `refreshTime`."""
 MAINTENANCE_SECONDS: Final = 60.0
+"""Time between two looks for series that have ended or are to be written."""
 CLOSING_SECONDS: Final = 1.0
-"""So long the end of the process waits for events: they inform, and decide nothing."""
-WARNINGS_ONE_OF: Final = 8
-"""Of so many events written one may be a warning while others wait."""
+"""Longest wait of the process's end for events: they inform, and decide nothing."""
+EVENTS_PER_WARNING: Final = 8
+"""Events written for one that may be a warning, while others wait."""
 Queued = TypeVar("Queued")
 _Line = OrderedDict[str, OrderedDict["Hashable", Queued]]
 """Namespaces in the order of their turns, and the events of each by topic."""
-_NAME_BYTES: Final = 253
-_INSTANCE_BYTES: Final = 128
-_QUEUED_EVENTS: Final = 32_768
-_REMEMBERED_EVENTS: Final = 10_000
-_REMEMBERED_OBJECTS: Final = 4_096
+_MAX_NAME_BYTES: Final = 253
+"""Bytes of an event's name, a DNS subdomain; longer names of objects are cut."""
+_MAX_INSTANCE_BYTES: Final = 128
+"""Bytes of `reportingInstance` that the API server takes."""
+_MAX_QUEUED_EVENTS: Final = 32_768
+"""Events that wait to be written. Further ones are dropped and counted."""
+_MAX_REMEMBERED_EVENTS: Final = 10_000
+"""Events whose repetitions become a series. Above it, the oldest is forgotten."""
+_MAX_SPAM_BUCKETS: Final = 4_096
+"""Objects whose events are counted for the spam filter. Above it, the oldest is forgotten."""
 _SPAM_BURST: Final = 25
+"""Events about one object that may come at once; client-go's `defaultSpamBurst`."""
 _SPAM_REFILL_SECONDS: Final = 300.0
-_WRITERS: Final = 32
+"""Time after which one more may come; client-go's `defaultSpamQPS` is one in five minutes."""
+_MAX_WRITERS: Final = 32
+"""Events that are written at once."""
 _EVENTS_PER_STEP: Final = 500
-_TRIES: Final = 12
+"""Events that the maintenance looks at before the event loop runs other tasks: a millisecond."""
+_MAX_TRIES: Final = 12
+"""Attempts to write an event to an API server that is away; client-go's `maxTriesPerEvent`."""
 _TRY_AGAIN_SECONDS: Final = 10.0
+"""Pause between two attempts; client-go's `defaultSleepDuration`."""
 
 
 class EventSink(Protocol):
@@ -80,7 +94,7 @@ class _Event:
 
     namespace: str
     name: str
-    """Given when it is accepted and no series goes on with it."""
+    """The name of the Event object, given when it is accepted and continues no series."""
     event_time: datetime
     regarding: ObjectReference
     related: ObjectReference | None
@@ -133,8 +147,8 @@ class EventRecorder(Recorder):
         metrics: Metrics,
         jitter: Callable[[], float],
         host: str | None = None,
-        queued_events: int = _QUEUED_EVENTS,
-        writers: int = _WRITERS,
+        queued_events: int = _MAX_QUEUED_EVENTS,
+        writers: int = _MAX_WRITERS,
         fence: Fence | None = None,
     ) -> None:
         """Prepare; nothing is written before `start`.
@@ -225,7 +239,7 @@ class EventRecorder(Recorder):
         event.name = self._name(event.regarding.name, event.event_time)
         if self._enqueue(event):
             self._remembered[identity] = event
-            if len(self._remembered) > _REMEMBERED_EVENTS:
+            if len(self._remembered) > _MAX_REMEMBERED_EVENTS:
                 self._remembered.popitem(last=False)
 
     def start(self) -> None:
@@ -261,7 +275,7 @@ class EventRecorder(Recorder):
             pass
 
     def _maintained(self) -> Iterator[None]:
-        """The same in steps of a millisecond or so."""
+        """Do what `maintain` does, in steps of a millisecond or so."""
         now_seconds = self._clock.monotonic()
         for number, (identity, event) in enumerate(list(self._remembered.items()), 1):
             ended = now_seconds - event.seen_at_seconds >= SERIES_END_SECONDS
@@ -317,7 +331,7 @@ class EventRecorder(Recorder):
         nanoseconds = int(now.timestamp()) * 1_000_000_000 + now.microsecond * 1000
         self._last_nanoseconds = max(nanoseconds, self._last_nanoseconds + 1)
         suffix = f".{self._last_nanoseconds:x}"
-        return object_name[: _NAME_BYTES - len(suffix)] + suffix
+        return object_name[: _MAX_NAME_BYTES - len(suffix)] + suffix
 
     async def _write_forever(self) -> None:
         loop = asyncio.get_running_loop()
@@ -347,7 +361,7 @@ class EventRecorder(Recorder):
 
     async def _write(self, event: _Event) -> None:
         """Write the event, or its series; hold on while the API cannot be reached."""
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 await self._write_once(event)
                 if event.count > 1 and event.written_count == 1:
@@ -400,7 +414,7 @@ class EventRecorder(Recorder):
             "metadata": {"name": event.name, "namespace": event.namespace},
             "eventTime": _micro_time(event.event_time),
             "reportingController": event.reporting_controller,
-            "reportingInstance": instance[:_INSTANCE_BYTES],
+            "reportingInstance": instance[:_MAX_INSTANCE_BYTES],
             "action": event.action,
             "reason": event.reason,
             "regarding": _reference(event.regarding),
@@ -426,7 +440,7 @@ class _SpamFilter:
         tokens = min(float(_SPAM_BURST), tokens + refill)
         allowed = tokens >= 1
         self._buckets[uid] = (tokens - 1 if allowed else tokens, now_seconds)
-        if len(self._buckets) > _REMEMBERED_OBJECTS:
+        if len(self._buckets) > _MAX_SPAM_BUCKETS:
             self._buckets.popitem(last=False)
         return allowed
 
@@ -444,9 +458,9 @@ class EventQueue(Generic[Queued]):
         self._normal: _Line[Queued] = OrderedDict()
         self._warnings: _Line[Queued] = OrderedDict()
         self._namespaces: dict[Hashable, str] = {}
-        """By topic."""
+        """By topic, the namespace of the waiting event."""
         self._waiting = _Counts()
-        """By namespace."""
+        """By namespace, the number of waiting events."""
         self._taken = 0
 
     def __len__(self) -> int:
@@ -490,7 +504,7 @@ class EventQueue(Generic[Queued]):
             KeyError: none waits.
         """
         self._taken += 1
-        warning_is_due = self._taken % WARNINGS_ONE_OF == 0 and bool(self._warnings)
+        warning_is_due = self._taken % EVENTS_PER_WARNING == 0 and bool(self._warnings)
         line = self._warnings if warning_is_due or not self._normal else self._normal
         if not line:
             raise KeyError("no event waits")
@@ -516,7 +530,7 @@ class _Counts:
     def __init__(self) -> None:
         self._of: dict[str, int] = {}
         self._names: dict[int, dict[str, None]] = {}
-        """By count, above 0."""
+        """By count above 0, the names that have it."""
         self._largest = 0
 
     def __getitem__(self, name: str) -> int:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLUGIN_SECONDS: Final = 60.0
-"""How long a plugin may take; some ask a person to log in on another device."""
-_SHOWN_CHARACTERS: Final = 500
+"""Longest run of a plugin; some ask a person to log in on another device."""
+_MAX_SHOWN_CHARACTERS: Final = 500
+"""Characters that an error shows of what a plugin has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class ExecCredential:
     certificate: bytes | None
     key: bytes | None
     expires_at: datetime | None
-    """None: good until it is refused, as for kubectl."""
+    """The end of its validity; None: it is good until it is refused, as for kubectl."""
 
 
 class ExecPlugin:
@@ -146,7 +147,7 @@ class ExecPlugin:
         )
 
     def _failed(self, why: str) -> ConfigurationError:
-        line = " ".join(why.split())[:_SHOWN_CHARACTERS]
+        line = " ".join(why.split())[:_MAX_SHOWN_CHARACTERS]
         return ConfigurationError(f"credential plugin {self.name}: {line}")
 
 

@@ -50,7 +50,8 @@ _HEADERS: Final = {
     # What is compressed has no length that one could limit before it is unpacked.
     "Accept-Encoding": "identity",
 }
-_IDLE_SECONDS: Final = 90.0
+_KEEP_ALIVE_SECONDS: Final = 90.0
+"""Time after which an idle connection to an extender is closed; Go's `IdleConnTimeout`."""
 _GO_ESCAPES: Final = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),
@@ -58,9 +59,11 @@ _GO_ESCAPES: Final = (
     ("\u2028".encode(), b"\\u2028"),
     ("\u2029".encode(), b"\\u2029"),
 )
-"""What Go's encoder escapes so that JSON can stand in HTML; these occur inside strings only."""
+"""Characters that Go's encoder escapes, so that JSON can stand in HTML; only strings have them."""
 TIMEOUTS_IN_A_ROW: Final = 3
+"""Calls in a row that time out before the circuit breaker opens."""
 PROBE_SECONDS: Final = 10.0
+"""Time between two calls while the circuit breaker is open, and limit of `check`."""
 
 
 def go_json(value: object) -> bytes:
@@ -78,7 +81,7 @@ class OfferedNodes:
 
     names: Sequence[str]
     objects: Sequence[bytes] | None = None
-    """None: the extender keeps nodes itself (`nodeCacheCapable`) and gets names only."""
+    """The nodes; None: the extender keeps nodes itself (`nodeCacheCapable`) and gets names only."""
 
     def fields(self) -> bytes:
         """Return the part of ExtenderArgs that lists the nodes."""
@@ -332,7 +335,7 @@ class HttpExtender:
                         self._destinations,
                         context=context,
                         limit=0,
-                        keepalive_seconds=_IDLE_SECONDS,
+                        keepalive_seconds=_KEEP_ALIVE_SECONDS,
                         refused=self._refuse,
                     ),
                     # The whole call has a deadline; of its parts none has one of its own.

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-ANSWER_BYTES: Final = 4 * 2**20
-"""How long an answer may be, beyond twice the request: nodes that were sent may come back."""
-NUMBER_LIMIT: Final = 2**31 - 1
-"""Scores go from 0 to 10; what does not fit into 32 bits is no score and no count."""
+MAX_ANSWER_BYTES: Final = 4 * 2**20
+"""Bytes of an answer beyond twice the request: nodes that were sent may come back."""
+MAX_NUMBER: Final = 2**31 - 1
+"""Largest score or count. Scores go from 0 to 10; what does not fit into 32 bits is neither."""
 _CHUNK_BYTES: Final = 64 * 1024
-_EXCERPT_BYTES: Final = 100
+"""Bytes read before the length of an answer is compared with its limit."""
+_MAX_EXCERPT_BYTES: Final = 100
+"""Bytes that an error shows of a value that is not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class ExtenderAnswer:
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
             raise self.failure(f"{self._who} answered in an encoding it was not asked for")
-        limit_bytes = ANSWER_BYTES + 2 * sent_bytes
+        limit_bytes = MAX_ANSWER_BYTES + 2 * sent_bytes
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             body += chunk
@@ -116,7 +118,7 @@ class ExtenderAnswer:
             host = self._text(fields.get("host"), "host")
             if host in scores:
                 raise self._nonsense(host, "host", "a node twice")
-            scores[host] = self._number(fields.get("score"), "score", least=-NUMBER_LIMIT)
+            scores[host] = self._number(fields.get("score"), "score", least=-MAX_NUMBER)
         return list(scores.items())
 
     def bound(self, answer: object) -> None:
@@ -200,7 +202,7 @@ class ExtenderAnswer:
             return 0
         if not isinstance(value, int) or isinstance(value, bool):
             raise self._nonsense(value, field)
-        if not least <= value <= NUMBER_LIMIT:
+        if not least <= value <= MAX_NUMBER:
             raise self._nonsense(value, field, "an absurd number")
         return value
 
@@ -223,7 +225,7 @@ class ExtenderAnswer:
 def _excerpt(value: object) -> str:
     """The beginning of a value that has been read as JSON."""
     try:
-        return orjson.dumps(value)[:_EXCERPT_BYTES].decode(errors="replace")
+        return orjson.dumps(value)[:_MAX_EXCERPT_BYTES].decode(errors="replace")
     except orjson.JSONEncodeError:
         # More can be read than written: 1,024 levels, and 254.
         return "lists or objects too deep to be shown"

@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 _CERTIFICATE: Final = "tls.crt"
 _KEY: Final = "tls.key"
 _ROOTS: Final = "ca.crt"
-LARGEST_FILE_BYTES: Final = 1 << 20
-FILE_SECONDS: Final = 2.0
-"""So long the files of an extender may take to be read."""
-_AT_ONCE: Final = 2
-_MOST_READINGS: Final = 16
+MAX_FILE_BYTES: Final = 1 << 20
+"""Bytes of a certificate, a key or roots; a larger file is refused unread."""
+MAX_READING_SECONDS: Final = 2.0
+"""Longest time to read the files of an extender; a pipe or a network file system may never end."""
+_MAX_THREADS: Final = 2
+"""Threads that read files at once, of the few that the process has."""
+_MAX_READINGS: Final = 16
+"""Readings that wait or have not ended; further ones are refused."""
 FILES_FLAG: Final = "--extender-files-dir"
 _STEP: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -64,7 +67,7 @@ class ExtenderFiles:
         """`folder`: files may lie below it; None: none may be read."""
         self._folder = folder
         self._under_way: set[tuple[str, ...]] = set()
-        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._places = asyncio.Semaphore(_MAX_THREADS)
 
     async def read(self, paths: Sequence[str]) -> list[bytes]:
         """The contents of files; of none where there is no path.
@@ -80,15 +83,16 @@ class ExtenderFiles:
             raise UnusableFileError(
                 f"{named}: no file is read unless {FILES_FLAG} of stellwerk run names its folder"
             )
-        if key in self._under_way or len(self._under_way) >= _MOST_READINGS:
+        if key in self._under_way or len(self._under_way) >= _MAX_READINGS:
             raise UnusableFileError(f"{named}: an earlier attempt to read files has not ended yet")
         async with self._places:
             try:
-                async with asyncio.timeout(FILE_SECONDS):
+                async with asyncio.timeout(MAX_READING_SECONDS):
                     return await self._in_thread(key, self._folder)
             except TimeoutError as error:
                 message = (
-                    f"{named}: not read within {FILE_SECONDS:g} s, below the folder of {FILES_FLAG}"
+                    f"{named}: not read within {MAX_READING_SECONDS:g} s, below the folder of "
+                    f"{FILES_FLAG}"
                 )
                 raise UnusableFileError(message) from error
 
@@ -123,7 +127,7 @@ def _settle(done: asyncio.Future[list[bytes]], found: list[bytes] | Exception) -
 
 
 def _file(folder: Path, path: str) -> bytes:
-    """A regular file of no more than LARGEST_FILE_BYTES, as long as its file system says it is.
+    """A regular file of no more than MAX_FILE_BYTES, as long as its file system says it is.
 
     Raises:
         UnusableFileError: it is something else, or cannot be read.
@@ -134,8 +138,8 @@ def _file(folder: Path, path: str) -> bytes:
             status = os.fstat(opened)
             if not stat.S_ISREG(status.st_mode):
                 raise UnusableFileError(f"{path} is no regular file")
-            if status.st_size > LARGEST_FILE_BYTES:
-                raise UnusableFileError(f"{path} is larger than {LARGEST_FILE_BYTES >> 20} MiB")
+            if status.st_size > MAX_FILE_BYTES:
+                raise UnusableFileError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
             content = b""
             while len(content) <= status.st_size and (part := os.read(opened, 1 << 16)):
                 content += part

@@ -19,7 +19,7 @@ from stellwerk.client.connection import open_fence
 from stellwerk.client.event_recorder import EventSink
 from stellwerk.client.lease import ApiLease
 from stellwerk.client.paging import pages
-from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
+from stellwerk.client.transport import ApiRequest, RequestClass, RetryPolicy, Transport
 from stellwerk.framework.services import ClusterClient
 from stellwerk_kube.compatibility import server_version
 from stellwerk_kube.errors import (
@@ -48,13 +48,16 @@ logger = logging.getLogger(__name__)
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
-_LIST_RESTARTS: Final = 3
+_MAX_LIST_TRIES: Final = 3
+"""Times that a list is begun by pages, whose version the API server may forget meanwhile (410)."""
 _FIRST_PAUSE_SECONDS: Final = 0.25
-"""An API server that is restarted beside the operator is often there again after a second."""
+"""First pause before an API server that is away is asked again: one that is restarted beside the
+operator is often there after a second."""
 _MAX_PAUSE_SECONDS: Final = 5.0
-"""Between two questions to an API server that is away: kubelet would make it five minutes."""
+"""Longest pause between two such questions. If the operator ended instead, kubelet would make it
+five minutes."""
 _FAILURES_PER_LINE: Final = 12
-"""Failed questions to a line of the log: at the longest pause a line a minute."""
+"""Failed questions for one line of the log: a line a minute at the longest pause."""
 _DISCOVERY: Final = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 )
@@ -160,7 +163,7 @@ class KubernetesClient(ClusterClient, EventSink):
             f"{pod_path(namespace, name)}/binding",
             body,
             act=f"bind {namespace}/{name} to {node_name}",
-            lane=Lane.SCHEDULING,
+            class_=RequestClass.SCHEDULING,
             wants_answer=False,
         )
         try:
@@ -193,7 +196,7 @@ class KubernetesClient(ClusterClient, EventSink):
             patch,
             act=f"patch the status of {namespace}/{name}",
             content_type=STRATEGIC_MERGE_PATCH,
-            lane=Lane.SCHEDULING if urgent else Lane.REPORTS,
+            class_=RequestClass.SCHEDULING if urgent else RequestClass.REPORTS,
             wants_answer=False,
         )
         await self._transport.send(request)
@@ -213,7 +216,7 @@ class KubernetesClient(ClusterClient, EventSink):
             pod_path(namespace, name),
             body,
             act=f"delete {namespace}/{name}",
-            lane=Lane.SCHEDULING,
+            class_=RequestClass.SCHEDULING,
         )
         answer = (await self._transport.send(request)).get("metadata") or {}
         return not answer.get("deletionGracePeriodSeconds") and not answer.get("finalizers")
@@ -250,7 +253,7 @@ class KubernetesClient(ClusterClient, EventSink):
         Raises:
             ApiError: it cannot be listed.
         """
-        for _ in range(_LIST_RESTARTS):
+        for _ in range(_MAX_LIST_TRIES):
             try:
                 return await self._list_pages(path, limit)
             except ApiError as error:
@@ -312,7 +315,7 @@ class KubernetesClient(ClusterClient, EventSink):
         """
         path = f"{_EVENTS}/{quote(namespace, safe='')}/events"
         await self._transport.send(
-            ApiRequest("POST", path, event, lane=Lane.EVENTS, wants_answer=False)
+            ApiRequest("POST", path, event, class_=RequestClass.EVENTS, wants_answer=False)
         )
 
     @override
@@ -324,7 +327,9 @@ class KubernetesClient(ClusterClient, EventSink):
         """
         path = f"{_EVENTS}/{quote(namespace, safe='')}/events/{quote(name, safe='')}"
         await self._transport.send(
-            ApiRequest("PATCH", path, patch, content_type=STRATEGIC_MERGE_PATCH, lane=Lane.EVENTS)
+            ApiRequest(
+                "PATCH", path, patch, content_type=STRATEGIC_MERGE_PATCH, class_=RequestClass.EVENTS
+            )
         )
 
     async def _is_bound(

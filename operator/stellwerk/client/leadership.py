@@ -1,4 +1,4 @@
-"""Whether this process schedules: at once without leader election, with it while it has the lease.
+"""Decides whether this process schedules: at once, or with leader election while it has the lease.
 
 `app` makes one, runs it beside the scheduler and the watches, and waits for `leading`. A process
 that loses the lease ends, as kube-scheduler does: what it has assumed, queued and counted was true
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from stellwerk_kube.clock import Clock
 
 _SETTLE_SECONDS: Final = 1.0
-"""How long a release waits for the last writes: answered, and seen by the watches."""
-_LOOK_SECONDS: Final = 0.005
+"""Longest wait of a release for the last writes to be answered, and seen by the watches."""
+_SETTLED_CHECK_SECONDS: Final = 0.005
+"""Time between two looks whether the last writes are settled."""
 
 
 def fence_for(options: LeaderElectionOptions, clock: Clock) -> Fence:
@@ -53,7 +54,7 @@ class Leadership:
         self.published: Callable[[], Mapping[str, str]] = dict
         """The annotations of the lease while this process holds it."""
         self.leading = asyncio.Event()
-        """Set from the moment in which writes may be sent."""
+        """An event that is set once writes may be sent."""
         if elector is None:
             self.leading.set()
 
@@ -144,4 +145,4 @@ class Leadership:
         while not (self._fence.in_flight == 0 and is_confirmed()):
             if asyncio.get_running_loop().time() >= deadline_seconds:
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_SETTLED_CHECK_SECONDS)

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import orjson
 from typing_extensions import override
 
-from stellwerk.client.transport import ApiRequest, Lane
+from stellwerk.client.transport import ApiRequest, RequestClass
 from stellwerk_kube.errors import NotFound
 from stellwerk_kube.names import is_subdomain
 
@@ -40,6 +40,7 @@ Stellwerk take a lease and leave what stands there, so that other annotations al
 """
 _OWN: Final = frozenset({PUBLIC_KEY_ANNOTATION, POD_ANNOTATION, HOLDER_ANNOTATION})
 _WATCH_SECONDS: Final = 300
+"""Time after which the API server ends the watch of the lease."""
 _COMPONENT: Final = "stellwerk"
 _RELEASED_SECONDS: Final = 1
 """The duration that a released lease has (`release`)."""
@@ -282,7 +283,7 @@ class ApiLease(LeaseApi):
             path,
             self._event(metadata, message, now),
             act=f"report on lease {self.key}",
-            lane=Lane.EVENTS,
+            class_=RequestClass.EVENTS,
             wants_answer=False,
         )
         await self._transport.send(request)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.json_values import JsonObject
 
-MOST_BYTES: Final = 32 << 20
-"""Of one answer."""
+MAX_PORT_ANSWER_BYTES: Final = 32 << 20
+"""Bytes of one answer of the operator's port; a longer one is an error."""
 _NOT_FOUND: Final = "there is no "
 """Begins what the port says in plain text of a name that it does not know."""
-_SHOWN: Final = 100
-"""Bytes of an answer that is not the operator's."""
+_MAX_SHOWN_BYTES: Final = 100
+"""Bytes that an error shows of an answer that is not the operator's."""
 
 
 class NoAnswer(UnreachableError):  # noqa: N818 - named as the thing that happened
@@ -131,8 +131,8 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     text = bytearray()
     async for piece in response.content.iter_any():
         text += piece
-        if len(text) > MOST_BYTES:
-            raise aiohttp.ClientPayloadError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        if len(text) > MAX_PORT_ANSWER_BYTES:
+            raise aiohttp.ClientPayloadError(f"it is larger than {MAX_PORT_ANSWER_BYTES >> 20} MiB")
     return bytes(text)
 
 
@@ -147,7 +147,7 @@ def _refusal(status: int, text: bytes, content_type: str) -> PortRefusal:
         if content_type == "text/plain" and not first.startswith(f"{status}: "):
             return PortRefusal(status, f"{shown(first)} ({status})")
         # Some other server, of whose page the beginning is enough.
-        said = cut(printable(first), _SHOWN)
+        said = cut(printable(first), _MAX_SHOWN_BYTES)
         return PortRefusal(status, f"no answer of an operator: {said or 'nothing'} ({status})")
     leader = answer.get("leader") if isinstance(answer, dict) else None
     if leader:

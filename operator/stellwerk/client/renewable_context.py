@@ -61,7 +61,7 @@ class RenewableContext(ssl.SSLContext):
 
     _newest: ssl.SSLContext
     _made_of: tuple[object, ...]
-    """What the newest was made of, so that it is made again only for something else."""
+    """The certificates of the newest context; it is made again only for others."""
 
     @classmethod
     def of(cls, access: Access) -> RenewableContext | None:

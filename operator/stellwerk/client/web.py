@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Mapping
 
-LIMIT_SECONDS: Final = 10.0
-LIMIT_BYTES: Final = 16 << 20
-"""A load-watcher's answer about 5,000 nodes is a fifth of it."""
+MAX_PAGE_SECONDS: Final = 10.0
+"""Longest time of a reading, unless its caller says otherwise."""
+MAX_PAGE_BYTES: Final = 16 << 20
+"""Bytes of an answer: five times what a load-watcher says about 5,000 nodes."""
 _LONG_BYTES: Final = 512 << 10
-"""What is longer takes more than 10 ms to be read."""
+"""Bytes from which on an answer is parsed elsewhere, because that takes more than 10 ms."""
 
 
 class WebError(SchedulerError):
@@ -130,8 +131,8 @@ class WebClient(Web):
 
     def __init__(
         self,
-        limit_seconds: float = LIMIT_SECONDS,
-        limit_bytes: int = LIMIT_BYTES,
+        limit_seconds: float = MAX_PAGE_SECONDS,
+        limit_bytes: int = MAX_PAGE_BYTES,
         destinations: Destinations = EVERYWHERE,
         elsewhere: Callable[[Callable[[], object]], Awaitable[object]] | None = None,
     ) -> None:

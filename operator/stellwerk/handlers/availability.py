@@ -1,8 +1,9 @@
-"""Whether a kind can be watched: a version is served that can be read, and the role allows it.
+"""Decides which version of a kind to watch: one that is served, readable, and allowed by the role.
 
-Asked before a kind is watched, because kopf repeats a forbidden request without end. Invariant: a
-temporary failure to find out is never taken for an answer, no kind that every API server has is
-ever taken for absent, and one that is served in unknown versions is never taken for empty.
+`watching` asks before it watches a kind, because kopf repeats a forbidden request without end.
+Invariant: a temporary failure to find out is never taken for an answer, no kind that every API
+server has is ever taken for absent, and one that is served in unknown versions is never taken for
+empty.
 """
 
 from __future__ import annotations
@@ -20,26 +21,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from stellwerk.framework.services import ClusterClient
-    from stellwerk.handlers.delivery import Delivery, WatchedKind
+    from stellwerk.handlers.delivery import Delivery
+    from stellwerk.handlers.watched_kinds import WatchedKind
     from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 60.0
+"""Longest pause between two looks at a kind that cannot be watched."""
 _FIRST_CHECK_SECONDS: Final = 0.5
-"""Installing often creates the operator a moment before its definitions and its role."""
+"""First pause between two looks; it doubles. Installing often creates the operator a moment before
+its definitions and its role."""
 _RETRY_SECONDS: Final = 2.0
-_FAILURES_A_LINE: Final = 10
-"""In a row: refused credentials are refused for every kind, again and again."""
+"""Pause after a look that found nothing out, or that missed a kind for the first time."""
+_FAILURES_PER_LINE: Final = 10
+"""Failures in a row for one line of the log: refused credentials are refused for every kind."""
 MAX_STORAGE_SECONDS: Final = 30.0
 """The longest wait for the storage of a kind: the server makes it in a second or two."""
-_LOOKS: Final = 2
-"""In a row that must miss a kind: an API server that starts serves some kinds later than others."""
+_MISSES: Final = 2
+"""Looks in a row that must miss a kind before it counts as absent: an API server that starts serves
+some kinds later than others."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ALL: Final = "/apis"
 _AGGREGATED: Final = "APIGroupDiscoveryList"
 _FRESH_SECONDS: Final = 0.4
-"""What was read is used again for so long: every kind asks at the start."""
+"""Time for which a document of discovery is used again: at the start every kind asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class Discovery:
         self._reading = asyncio.Lock()
         self._read_at_seconds = float("-inf")
         self._groups: dict[str, Served] | None = None
-        """Of the aggregated document; None: the server has none."""
+        """By group, what the aggregated document says; None: the server has none."""
         self._listed: dict[str, list[str]] = {}
         """The versions of each group by the plain document."""
         self._plain: dict[str, frozenset[str] | None] = {}
@@ -192,7 +198,7 @@ class Availability:
                     return found
             except ApiError as error:
                 failures += 1
-                if failures % _FAILURES_A_LINE == 1:
+                if failures % _FAILURES_PER_LINE == 1:
                     logger.warning("cannot tell whether %s can be watched: %s", watched.kind, error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
@@ -201,7 +207,7 @@ class Availability:
             served = f"{watched.group_version_path}/{watched.plural}"
             if watched.core:
                 logger.warning("the API serves no %s just now; looking again", served)
-            elif missed == _LOOKS or (watched.may_be_absent and not in_use):
+            elif missed == _MISSES or (watched.may_be_absent and not in_use):
                 # What was there before may only be hidden by a server that starts.
                 return Obstacle(_absence(watched), absent=True)
             await asyncio.sleep(min(_RETRY_SECONDS, self.check_seconds))

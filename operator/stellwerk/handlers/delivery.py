@@ -1,12 +1,11 @@
-"""The objects of one kind on their way into WatchHandlers, whichever way they came.
+"""Delivers the objects of one kind to WatchHandlers: each change once, each deletion, whole lists.
 
-`lifecycle` makes one Delivery for each row of WATCHED, the one table of kinds. kopf's handlers and
-the fast lane call `deliver`; the fast lane and the periodic lists hand in the items of a list, and
-mark where it begins and ends. Adds what a cache cannot live without: deletions that no watch
-reported, no event twice, a list that counts only as a whole, and a second look at an object whose
-handling failed. Invariants: `kind` is the key under which every other part of the operator knows
-the kind; the objects that WatchHandlers were given and whose deletion they were not given are
-exactly `known`, up to objects that cannot be read at all.
+`lifecycle` makes one Delivery for each row of WATCHED. A Reflector calls `deliver` for the events
+of a watch and `listed` for the items of a list, and marks where the list begins and ends. Adds what
+a cache cannot live without: deletions that no watch reported, no event twice, a list that counts
+only as a whole, and a second reading of an object whose handling failed. Invariant: the objects
+that WatchHandlers were given and whose deletion they were not given are exactly `known`, up to
+objects that cannot be read at all.
 """
 
 from __future__ import annotations
@@ -16,159 +15,46 @@ import logging
 import time
 from collections.abc import Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
-from urllib.parse import quote
 
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import Identified, Lack
-from stellwerk.models.api_kinds import API_KINDS, newest_form
-from stellwerk.models.pod_group_key import COSCHEDULING_API
-from stellwerk.profiles.spec import profile
+from stellwerk.models.api_kinds import newest_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stellwerk.framework.watch_handlers import WatchHandlers
+    from stellwerk.handlers.watched_kinds import WatchedKind
     from stellwerk.metrics import Metrics
     from stellwerk_kube.json_values import JsonObject
 
 
 logger = logging.getLogger(__name__)
 _UNREAD: Final = ""
-"""In place of a resourceVersion: whatever comes next is news."""
-_TITLE_CHARACTERS: Final = 200
-_REASON_CHARACTERS: Final = 500
+"""Stands for the resourceVersion of an object that has to be read again: any version is news."""
+_MAX_TITLE_CHARACTERS: Final = 200
+"""Characters of an object without identity that the log shows."""
+_MAX_REASON_CHARACTERS: Final = 500
+"""Characters of the reason for which an object is malformed that the log shows."""
 _PARTS: Final = 16
-_REMEMBERED_COMPLAINTS: Final = 1_000
-"""Objects without identity have no version by which to know that they were named before."""
-EVENTS_PER_SLICE: Final = 32
-"""So many events are handled in a row, in an ordinary slice."""
-SLICE_SECONDS: Final = 0.002
-"""The same, however few they are: of pods that are all different each takes its time."""
-LONGEST_SLICE: Final = 4
-"""In ordinary slices: bindings wait for it, too."""
+"""Dictionaries into which KnownObjects are divided: to grow, each holds the event loop for a
+sixteenth of the time."""
+_MAX_COMPLAINTS: Final = 1_000
+"""Objects without identity that are remembered, so that the log names each once: they have no
+version by which to know them. Above it, all are forgotten."""
+MAX_EVENTS_PER_SLICE: Final = 32
+"""Events, or items of a list, that are handled before the event loop runs other tasks: a
+millisecond, at 39 µs a pod."""
 _WORKER: Final = ThreadPoolExecutor(1, "stellwerk-prepare")
-"""Its thread is started by the first object."""
-_STORAGE: Final = "storage.k8s.io"
+"""The thread that parses large objects; it is started by the first one."""
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedKind:
-    """A kind, where the API serves it, and what of it is not worth watching."""
-
-    kind: str
-    group: str
-    version: str
-    """The version that is watched."""
-    plural: str
-    field_selector: str | None = None
-    served_as: str = ""
-    """What the API calls it, where another kind of that name is watched; empty: `kind`."""
-    optional: bool = False
-    """Whether most clusters do without it: nothing waits for its first list."""
-    readable: tuple[str, ...] = ()
-    """Every version that can be read, newest first, where releases serve different ones."""
-
-    @property
-    def versions(self) -> tuple[str, ...]:
-        """Every version that can be read, newest first."""
-        return self.readable or (self.version,)
-
-    @property
-    def may_be_absent(self) -> bool:
-        """Whether a discovery that does not name it is believed at once."""
-        return self.optional or bool(self.readable)
-
-    @property
-    def is_defined(self) -> bool:
-        """Whether a definition brings the kind, so that its storage is made when it is applied."""
-        return self.optional or self.group == profile.GROUP
-
-    @property
-    def core(self) -> bool:
-        """Whether every API server has the kind: where it seems absent, the answer is wrong."""
-        return not self.group
-
-    @property
-    def api_kind(self) -> str:
-        """The kind as objects and lists say it."""
-        return self.served_as or self.kind
-
-    @property
-    def indispensable(self) -> bool:
-        """Whether nothing can be decided without it: without pods, every node looks empty."""
-        return self.kind in {"Pod", "Node"}
-
-    @property
-    def group_version_path(self) -> str:
-        """The API path under which discovery lists the kind."""
-        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-
-    @property
-    def path(self) -> str:
-        """The API path of all objects of the kind that are watched, in every namespace."""
-        query = f"?fieldSelector={quote(self.field_selector)}" if self.field_selector else ""
-        return f"{self.collection_path}{query}"
-
-    @property
-    def collection_path(self) -> str:
-        """The API path of all objects of the kind, in every namespace."""
-        return f"{self.group_version_path}/{self.plural}"
-
-    def object_path(self, namespace: str | None, name: str) -> str:
-        """Return the API path of one object."""
-        inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-        return f"{self.group_version_path}{inside}/{self.plural}/{quote(name, safe='')}"
-
-
-def _negotiated(kind: str) -> WatchedKind:
-    """A kind of which discovery chooses the version."""
-    found = API_KINDS[kind]
-    newest = found.versions[0]
-    return WatchedKind(kind, found.group, newest, found.plural, readable=found.versions)
-
-
-WATCHED: Final = (
-    # A finished pod holds nothing; it leaves the selector, and so arrives as deleted.
-    WatchedKind("Pod", "", "v1", "pods", "status.phase!=Succeeded,status.phase!=Failed"),
-    WatchedKind("Node", "", "v1", "nodes"),
-    WatchedKind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
-    WatchedKind(profile.KIND, profile.GROUP, profile.VERSION, profile.PLURAL),
-    WatchedKind("Namespace", "", "v1", "namespaces"),
-    WatchedKind("Service", "", "v1", "services"),
-    WatchedKind("ReplicationController", "", "v1", "replicationcontrollers"),
-    WatchedKind("ReplicaSet", "apps", "v1", "replicasets"),
-    WatchedKind("StatefulSet", "apps", "v1", "statefulsets"),
-    WatchedKind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
-    WatchedKind("PersistentVolume", "", "v1", "persistentvolumes"),
-    WatchedKind("StorageClass", _STORAGE, "v1", "storageclasses"),
-    WatchedKind("CSINode", _STORAGE, "v1", "csinodes"),
-    WatchedKind("CSIDriver", _STORAGE, "v1", "csidrivers"),
-    WatchedKind("CSIStorageCapacity", _STORAGE, "v1", "csistoragecapacities"),
-    WatchedKind("VolumeAttachment", _STORAGE, "v1", "volumeattachments"),
-    WatchedKind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
-    _negotiated("ResourceClaim"),
-    _negotiated("ResourceSlice"),
-    _negotiated("DeviceClass"),
-    _negotiated("DeviceTaintRule"),
-    # Groups of pods: kube-scheduler's are behind a gate, the coscheduling plugin's a definition.
-    _negotiated("PodGroup"),
-    WatchedKind(
-        "CoschedulingPodGroup",
-        COSCHEDULING_API,
-        "v1alpha1",
-        "podgroups",
-        served_as="PodGroup",
-        optional=True,
-    ),
-)
 
 
 class KnownObject(NamedTuple):
@@ -180,9 +66,11 @@ class KnownObject(NamedTuple):
 
 
 class KnownObjects(MutableMapping[str, Identified]):
-    """What is known by uid, in parts that grow one after the other.
+    """The objects that are known, by uid, in 16 dictionaries that grow one after the other.
 
-    A dict of 700,000 holds the loop for 34 ms as it grows, and the cache's does so at the same pod.
+    The plain version is one dictionary. One of 700,000 objects holds the event loop for 34 ms when
+    it grows, and the cache's dictionary grows at the same pod. `get` and `forget` are overridden,
+    because those of MutableMapping raise and catch a KeyError.
     """
 
     __slots__ = ("_parts",)
@@ -220,11 +108,11 @@ class KnownObjects(MutableMapping[str, Identified]):
         return next(part for part in self._parts if part).popitem()
 
     def forget(self, uid: str) -> None:
-        """Let an object go, if it is known."""
+        """Remove an object, if it is known."""
         self._parts[hash(uid) % _PARTS].pop(uid, None)
 
     def copy(self) -> KnownObjects:
-        """The same objects; of a million in 40 ms, where a set of their uids takes 110."""
+        """Return a copy; a million objects take 40 ms, and a set of their uids would take 110."""
         copied = KnownObjects()
         copied._parts = tuple(part.copy() for part in self._parts)
         return copied
@@ -257,8 +145,6 @@ class Delivery:
         self.switched = asyncio.Event()
         """Set, and replaced, when the kind is to be watched in another version."""
         self.synced = False
-        self.list_wanted = asyncio.Event()
-        """Set when a list is due before its time; cleared when one begins."""
         self._events = events
         self._metrics = metrics
         self._read_again = read_again
@@ -266,14 +152,18 @@ class Delivery:
         self._heard_seconds = now_seconds()
         metrics.watch_silence.labels(watched.kind).set_function(self.silence_seconds)
         self._known = KnownObjects()
-        self._failed: dict[str, str] = {}  # uid → the resourceVersion whose handling failed
+        self._failed: dict[str, str] = {}
+        """By uid, the resourceVersion whose handling failed."""
         self._complaints: set[str] = set()
+        """The beginnings of objects without identity that the log has named."""
         self._unmet = KnownObjects()
         """The objects that were known when the list in progress began and were not met since."""
         self._news: set[str] | None = None
-        """The uids that the watch told of since then; None: no list is in progress."""
-        self._changed: dict[str, JsonObject] = {}  # uid → item of the list in progress
+        """The uids of the events since then; None: no list is in progress."""
+        self._changed: dict[str, JsonObject] = {}
+        """By uid, the items of the list in progress that differ from what is known."""
         self._unavailable: str | None = None
+        """The reason for which the kind cannot be watched; None: it can."""
 
     @property
     def known(self) -> int:
@@ -306,13 +196,13 @@ class Delivery:
             await self.switched.wait()
 
     def heard(self) -> None:
-        """The API server has said something about the kind, be it that there is no news."""
+        """Note that the API server has said something about the kind, also that nothing is new."""
         self._heard_seconds = self._now_seconds()
 
     def silence_seconds(self) -> float:
-        """Return how long ago the API server was last heard of the kind.
+        """Return the seconds since the API server last said something about the kind.
 
-        0 where it is not watched, and nothing of it is known that could be out of date.
+        0 if it is not watched, and nothing of it is known that could be out of date.
         """
         if self._unavailable is not None and not self._known and not self.watched.indispensable:
             return 0.0
@@ -342,18 +232,18 @@ class Delivery:
             self._pass_on(event_type, obj, uid, now)
 
     async def prepare(self, obj: JsonObject) -> object:
-        """Have a large object parsed in a thread; to be kept until delivered.
+        """Have a large object parsed in a thread; keep the result until the object is delivered.
 
-        Of one kind, nothing else is delivered meanwhile.
+        Nothing else of the kind is delivered meanwhile.
         """
         return await beside_the_loop(partial(self._events.prepare, self.watched.kind, obj))
 
     def skip_event(self, event: object) -> None:
-        """An event that is of no known type: it is counted, and named in the log."""
+        """Count an event of no known type, and name it in the log."""
         self._without_identity(event)
 
     def begin_listing(self) -> None:
-        """A complete list follows; one that was begun before and never ended is forgotten."""
+        """Begin a complete list; one that was begun before and never ended is forgotten."""
         self._unmet, self._news, self._changed = self._known.copy(), set(), {}
 
     def listed(self, obj: JsonObject) -> None:
@@ -378,7 +268,7 @@ class Delivery:
             self._changed[uid] = obj
 
     async def end_listing(self) -> None:
-        """The list is complete: it is applied, what it did not show is gone, the kind is synced.
+        """Apply the complete list: what it did not show is gone, and the kind is synced.
 
         Other tasks run meanwhile, but nothing is decided between the first change and the last.
         """
@@ -408,29 +298,33 @@ class Delivery:
         self._mark_synced()
 
     async def _apply(self) -> None:
-        """Deliver what the list has shown, unless an event overtakes it."""
+        """Deliver what has changed in the list, unless a newer event of the watch overtakes it."""
         step = 0
         for uid in list(self._changed):
             if (obj := self._changed.pop(uid, None)) is None:
                 continue
             self.deliver(None, obj)
             step += 1
-            if step % EVENTS_PER_SLICE == 0:
+            if step % MAX_EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         while self._unmet:
             uid, _ = self._unmet.popitem()
             self._metrics.missed_deletions.labels(self.watched.kind).inc()
             self.deliver_tombstone(uid)
             step += 1
-            if step % EVENTS_PER_SLICE == 0:
+            if step % MAX_EVENTS_PER_SLICE == 0:
                 await asyncio.sleep(0)
 
     def unavailable(self, reason: str, *, absent: bool, unreadable: bool = False) -> None:
-        """The kind cannot be watched: it counts as synced until it can, unless indispensable.
+        """Note that the kind cannot be watched: unless indispensable, it counts as synced.
 
-        `unreadable`: it is served, in no version that can be read; nothing is then said to be gone.
-        Where the kind is absent, so are its objects. Where it can no longer be seen, what was known
-        last is a better guess than nothing: nodes would look empty without their pods.
+        If the kind is absent, so are its objects. If it can no longer be seen, what was known last
+        is a better guess than nothing: nodes would look empty without their pods.
+
+        Args:
+            reason: why, for the log.
+            absent: the API does not have the kind.
+            unreadable: it is served, in no version that can be read; nothing is said to be gone.
         """
         if self._unavailable != reason:
             self._unavailable = reason
@@ -448,7 +342,7 @@ class Delivery:
             self._mark_synced()
 
     def deliver_tombstone(self, uid: str) -> None:
-        """A deletion that no watch reported: only metadata, since its last state is unknown."""
+        """Deliver a deletion that no watch reported: metadata alone, the last state is unknown."""
         gone = self._known.get(uid)
         if gone is None:
             return
@@ -466,7 +360,7 @@ class Delivery:
         self.deliver("ADDED" if known is None else "MODIFIED", obj)
 
     def redeliver_deletion(self, uid: str, namespace: str | None, name: str) -> None:
-        """Pass on that an object is gone which the sink still has, known or not."""
+        """Pass on that an object is gone, which the sink still has, whether it is known or not."""
         if uid not in self._known:
             self._known[uid] = KnownObject(namespace, name, _UNREAD)
         self.deliver_tombstone(uid)
@@ -508,25 +402,25 @@ class Delivery:
         self._read_again(self, uid, now)
 
     def _without_identity(self, obj: object) -> None:
-        title = f"{obj!r:.{_TITLE_CHARACTERS}}"
+        title = f"{obj!r:.{_MAX_TITLE_CHARACTERS}}"
         if title in self._complaints:
             self._metrics.malformed_objects.labels(self.watched.kind).inc()
             return
-        if len(self._complaints) == _REMEMBERED_COMPLAINTS:
+        if len(self._complaints) == _MAX_COMPLAINTS:
             self._complaints.clear()
         self._complaints.add(title)
         self._malformed(title, "it has no usable metadata")
 
     def _malformed(self, title: str, reason: str) -> None:
         self._metrics.malformed_objects.labels(self.watched.kind).inc()
-        text = " ".join(reason[:_REASON_CHARACTERS].split())
+        text = " ".join(reason[:_MAX_REASON_CHARACTERS].split())
         logger.error("%s %s is malformed and skipped: %s", self.watched.kind, title, text)
 
 
 def handle_event(
     events: WatchHandlers, kind: str, event_type: str | None, obj: JsonObject
 ) -> Identified | None:
-    """Give an event to the method of WatchHandlers that takes the kind; what `on_pod` returns."""
+    """Give an event to the method of WatchHandlers for the kind; return what `on_pod` returns."""
     match kind:
         case "Pod":
             return events.on_pod(event_type, obj)
@@ -538,7 +432,11 @@ def handle_event(
 
 
 def _identity(obj: JsonObject) -> tuple[str, KnownObject] | None:
-    """The uid of an object, and what is remembered of it; None: it has no identity."""
+    """Return the uid of an object, and what is remembered of it; None if it has no identity.
+
+    Here for speed: `__class__ is str` costs half of `isinstance`, for four texts of each event, and
+    namespaces are interned because a cluster has few for many objects.
+    """
     try:
         metadata = obj["metadata"]
         uid, name = metadata["uid"], metadata["name"]
@@ -559,46 +457,9 @@ def _title(obj: KnownObject) -> str:
 
 
 async def beside_the_loop(act: Callable[[], Result]) -> Result:
-    """Run an act in the one thread for large objects, after those that were asked for before.
+    """Run an act in the thread for large objects, after the acts that were asked for before.
 
-    One, since every thread that allocates keeps memory of its own, and two that parse are no faster
-    than one.
+    There is one thread, because each that allocates keeps memory of its own, and two that parse are
+    no faster than one.
     """
     return await asyncio.get_running_loop().run_in_executor(_WORKER, act)
-
-
-class StreamSlice:
-    """The events that one stream handles in a row before other tasks run.
-
-    A stream that uses up its slice has more to say than it could, and is behind: its slices double
-    until they suffice, so that what was not read does not pile up while pods are tried that are
-    known already. Invariant: where a stream had nothing to say for a round of the loop, its next
-    slice is an ordinary one.
-    """
-
-    __slots__ = ("_began_seconds", "_events", "_length", "_used_up")
-
-    def __init__(self) -> None:
-        self._events = 0
-        """Handled since the loop last ran other tasks."""
-        self._began_seconds = 0.0
-        self._used_up = False
-        self._length = 1
-
-    def used_up(self, began_seconds: float) -> bool:
-        """Whether other tasks should run now; asked after an event, with when it began."""
-        events = self._events = self._events + 1
-        if events == 1:
-            self._began_seconds = began_seconds
-            asyncio.get_running_loop().call_soon(self._end)
-        length = self._length
-        self._used_up = (
-            events >= length * EVENTS_PER_SLICE
-            or time.monotonic() - self._began_seconds >= length * SLICE_SECONDS
-        )
-        return self._used_up
-
-    def _end(self) -> None:
-        """End the slice: other tasks have run, or the stream had nothing more to say."""
-        self._length = min(2 * self._length, LONGEST_SLICE) if self._used_up else 1
-        self._events, self._used_up = 0, False

@@ -20,38 +20,44 @@ from typing_extensions import override
 
 from stellwerk.client.leadership import process_identity
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
-from stellwerk.handlers.delivery import WATCHED, Delivery, WatchedKind
-from stellwerk.handlers.rereading import LIST_PERIOD_SECONDS, Rereader, Resync
+from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.rereading import Rereader
+from stellwerk.handlers.watched_kinds import WATCHED, WatchedKind
+from stellwerk.handlers.watching import KindWatchers
 from stellwerk.supervision import take_signals
 from stellwerk_kube.errors import SchedulerError, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     import aiohttp
 
     from stellwerk.client.credentials import Credentials
     from stellwerk.framework.services import ClusterClient
     from stellwerk.framework.watch_handlers import WatchHandlers
-    from stellwerk.handlers.fastlane import FastLane
     from stellwerk.handlers.rereading import Redelivery
     from stellwerk.metrics import Metrics
     from stellwerk.profiles.spec.plugin_description import PluginKind
 
-    Spawn = Callable[[], Awaitable[list[asyncio.Task[Any]]]]
-
 
 logger = logging.getLogger(__name__)
 
-_CHUNK_ITEMS: Final = 500
-"""Objects per page of a list: a page is parsed at once, a whole list would stall the loop."""
 _INACTIVITY_SECONDS: Final = 25.0
-"""After so long without a line a watch is opened again: nothing but that shows a half-open line.
-
-Bookmarks come once a minute, which is too seldom to wait for. A quiet kind costs two small requests
-in this time."""
+"""Time without a line after which a watch is opened again: nothing else shows a half-open
+connection. Bookmarks come once a minute, which is too rare to wait for. A quiet kind costs two
+small requests in this time."""
 _LOGIN_PAUSE_SECONDS: Final = 5.0
-_SELDOM_SECONDS: Final = 10.0
+"""Pause before kopf gets another session after the server has refused the last one."""
+_LINE_SECONDS: Final = 10.0
+"""Time in which the log has one of kopf's lines about watches that fail."""
+STOP_SECONDS: Final = 10.0
+"""Longest wait for cancelled tasks; the log names those that go on."""
+_LEFT_BEHIND_SECONDS: Final = 5.0
+"""Longest time in which the tasks that kopf leaves behind are cancelled again and again."""
+_CANCEL_AGAIN_SECONDS: Final = 0.2
+"""Pause between two cancellations of such a task, which takes the first for a pause of kopf's."""
+_KOPF_FOLDER: Final = str(Path(kopf.__file__).parent)
+"""The folder of kopf's code, by which its tasks are recognised."""
 
 
 class OwnKinds(Protocol):
@@ -66,13 +72,9 @@ class OwnKinds(Protocol):
 class OperatorOptions:
     """The options of the watches."""
 
-    fast_lane: bool = True
-    """False takes kopf's own path: slower, and without private parts of kopf."""
     watched: tuple[WatchedKind, ...] = WATCHED
     check_seconds: float = CHECK_SECONDS
-    """How often a kind that cannot be watched is looked at again."""
-    resync_seconds: float = LIST_PERIOD_SECONDS
-    """How often everything is listed on kopf's own path."""
+    """Longest time between two searches for kinds that cannot be watched."""
     own_kinds: OwnKinds | None = None
     """The kinds that plugins want watched, now and later."""
     identity: str = field(default_factory=process_identity)
@@ -97,7 +99,7 @@ class Backoffs:
 def build_settings(
     watched: Iterable[WatchedKind], jitter: Callable[[], float]
 ) -> kopf.OperatorSettings:
-    """Return kopf's settings: no annotations in users' objects, patience, small pages."""
+    """Return kopf's settings: no annotations in users' objects, patience, streamed lists."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -108,7 +110,7 @@ def build_settings(
     settings.networking.error_backoffs = Backoffs(jitter)
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60
-    settings.watching.chunk_size = _CHUNK_ITEMS
+    settings.watching.initial_streaming = True  # a watch without a version begins with the list
     settings.watching.connect_timeout = 10
     settings.watching.inactivity_timeout = _INACTIVITY_SECONDS
     for kind in watched:
@@ -116,17 +118,6 @@ def build_settings(
             selectors = settings.watching.field_selectors
             selectors[kind.group, kind.version, kind.plural] = kind.field_selector
     return settings
-
-
-def build_registry(
-    deliveries: Iterable[Delivery], open_session: Callable[[], kopf.AiohttpSession]
-) -> kopf.OperatorRegistry:
-    """Return kopf's registry: a login handler, and one event handler per kind."""
-    registry = kopf.OperatorRegistry()
-    _register_login(registry, open_session)
-    for delivery in deliveries:
-        _register_events(registry, delivery)
-    return registry
 
 
 class Sessions:
@@ -168,29 +159,6 @@ def _register_login(
         return open_session()
 
 
-def _register_events(registry: kopf.OperatorRegistry, delivery: Delivery) -> None:
-    for version in delivery.watched.versions:
-        _register_version(registry, delivery, version)
-
-
-def _register_version(registry: kopf.OperatorRegistry, delivery: Delivery, version: str) -> None:
-    """Take the events of one version, while it is the one that is watched."""
-    watched = delivery.watched
-    id_ = f"{watched.kind}/{version}" if watched.readable else watched.kind
-
-    # on.event only: every other kind of handler annotates and patches the objects it sees.
-    @kopf.on.event(watched.group, version, watched.plural, registry=registry, id=id_)
-    async def on_event(event: kopf.RawEvent, **_: Any) -> None:
-        if version != delivery.watched.version:
-            return
-        delivery.heard()
-        if event["type"] is None:
-            # kopf lists anew, item by item: the whole is what counts, and `resync` lists it.
-            delivery.list_wanted.set()
-        else:
-            delivery.deliver(event["type"], event["object"])  # type: ignore[arg-type]
-
-
 async def run_operator(
     *,
     events: WatchHandlers,
@@ -216,7 +184,7 @@ async def run_operator(
         redelivery: lets objects in that were read.
 
     Raises:
-        SchedulerError: kopf ended of its own accord; on its own path it is started again instead.
+        SchedulerError: kopf ended of its own accord, or the installed kopf lacks a private part.
     """
     options = options or OperatorOptions()
     rereader = Rereader(client)
@@ -226,42 +194,36 @@ async def run_operator(
         redelivery.attach(deliveries)
     sessions, settings = Sessions(credentials), build_settings(options.watched, jitter)
 
-    async def spawn(registry: kopf.OperatorRegistry, **extra: Any) -> list[asyncio.Task[Any]]:
-        tasks = await _spawn(registry, settings, options.identity, **extra)
-        take_signals(on_signal)  # from kopf, whose handlers raise on the second one
-        return tasks
-
     _quieten_kopf()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sessions.close)
-        registry = build_registry(deliveries, sessions.open)
-        lane = _fast_lane(options, registry, deliveries, availability, client, metrics, jitter)
-        if lane is not None:
-            stack.enter_context(lane.installed())
-            # Not in a task of its own: the lane looks for kinds with what kopf sets here.
-            tasks = await spawn(registry, insights=lane.insights)
-            # Coroutines are made when nothing can fail any more that would leave them unawaited.
-            watches, feed = run_kopf(tasks), lane.find_kinds(settings)
-        else:
-            resync = Resync(client, availability, period_seconds=options.resync_seconds)
-            feed = resync.run(deliveries)
-            watches = run_kopf_again_and_again(
-                lambda: spawn(build_registry(deliveries, sessions.open))
-            )
+        registry = kopf.OperatorRegistry()
+        _register_login(registry, sessions.open)
+        watchers = KindWatchers(registry, deliveries, availability, client, metrics, jitter)
+        stack.enter_context(watchers.installed())
+        # Not in a task of its own: the watchers search for kinds with what kopf sets here.
+        tasks = await kopf.spawn_tasks(
+            registry=registry,
+            settings=settings,
+            identity=options.identity,  # type: ignore[arg-type] # a NewType that kopf keeps private
+            clusterwide=True,
+            standalone=True,
+            insights=watchers.insights,
+        )
+        take_signals(on_signal)  # from kopf, whose handlers raise on the second one
 
         def add(kind: PluginKind) -> None:
             watched = WatchedKind(kind.kind, kind.group, kind.version, kind.plural, optional=True)
             delivery = Delivery(watched, events, metrics, rereader.mark)
             deliveries.append(delivery)
-            _register_events(registry, delivery)
-            if lane is not None:
-                lane.add(delivery)
+            watchers.add(delivery)
 
+        # Coroutines are made when nothing can fail any more that would leave them unawaited.
         await _supervise(
-            kopf=watches,
+            kopf=run_kopf(list(tasks)),
             rereading=rereader.run(),
             **{
-                "keeping the kinds complete": feed,
+                "keeping the kinds complete": watchers.find_kinds(settings),
                 "watching the kinds of plugins": _add_wanted(options.own_kinds, add),
             },
         )
@@ -278,46 +240,8 @@ async def _add_wanted(own_kinds: OwnKinds | None, add: Callable[[PluginKind], No
         add(await wanted.get())
 
 
-def _fast_lane(
-    options: OperatorOptions,
-    registry: kopf.OperatorRegistry,
-    deliveries: Sequence[Delivery],
-    availability: Availability,
-    client: ClusterClient,
-    metrics: Metrics,
-    jitter: Callable[[], float],
-) -> FastLane | None:
-    if not options.fast_lane:
-        return None
-    try:
-        # Here and not above: in another version of kopf its private parts may have moved.
-        from stellwerk.handlers import fastlane  # noqa: PLC0415
-
-        reason = fastlane.unsupported()
-    except (ImportError, AttributeError) as error:
-        reason = str(error)
-    if reason is not None:
-        logger.warning("no fast lane, kopf's own path is used (slower): %s", reason)
-        return None
-    return fastlane.FastLane(registry, deliveries, availability, client, metrics, jitter)
-
-
-async def _spawn(
-    registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, identity: str, **extra: Any
-) -> list[asyncio.Task[Any]]:
-    tasks = await kopf.spawn_tasks(
-        registry=registry,
-        settings=settings,
-        identity=identity,  # type: ignore[arg-type] # a NewType that kopf keeps private
-        clusterwide=True,
-        standalone=True,
-        **extra,
-    )
-    return list(tasks)
-
-
 class _Seldom(logging.Filter):
-    """Lets one record through in ten seconds, whatever happens to the time of day."""
+    """Passes one record in ten seconds, whatever happens to the time of day."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -329,7 +253,7 @@ class _Seldom(logging.Filter):
         now_seconds = self._now()
         if now_seconds < self._silent_until_seconds:
             return False
-        self._silent_until_seconds = now_seconds + _SELDOM_SECONDS
+        self._silent_until_seconds = now_seconds + _LINE_SECONDS
         return True
 
 
@@ -337,7 +261,7 @@ def _is_no_request_for_a_pause(record: logging.LogRecord) -> bool:
     """Drop kopf's line, an error in its eyes, for a 429: it keeps the pause that was asked for.
 
     A server asks for one while it makes the storage of a kind that was defined a moment ago. What
-    lasts is reported by the fast lane.
+    lasts is reported by KindWatchers.
     """
     text = record.getMessage()
     return not ("will retry" in text and "APITooManyRequestsError" in text)
@@ -377,28 +301,6 @@ async def _supervise(**runs: Coroutine[Any, Any, None]) -> None:
 # --- kopf's tasks, until nothing of them is left --------------------------------------------------
 
 
-STOP_SECONDS: Final = 10.0
-
-
-_LEFT_BEHIND_SECONDS: Final = 5.0
-
-
-_AGAIN_SECONDS: Final = 0.2
-
-
-_FIRST_RESTART_SECONDS: Final = 1.0
-
-
-_LONGEST_RESTART_SECONDS: Final = 15.0
-
-
-_WELL_SECONDS: Final = 60.0
-"""What has run for so long is started again as if for the first time."""
-
-
-_PACKAGE: Final = str(Path(kopf.__file__).parent)
-
-
 async def run_kopf(tasks: list[asyncio.Task[Any]]) -> None:
     """Watch over kopf's tasks until one of them ends, which none should, or until cancelled.
 
@@ -418,22 +320,6 @@ async def run_kopf(tasks: list[asyncio.Task[Any]]) -> None:
         raise SchedulerError(f'the task "{task.get_name()}" ended: {in_words(error)}') from error
 
 
-async def run_kopf_again_and_again(spawn: Spawn) -> None:
-    """Run kopf, and start it again whenever it ends, until cancelled."""
-    loop = asyncio.get_running_loop()
-    pause_seconds = _FIRST_RESTART_SECONDS
-    while True:
-        began = loop.time()
-        try:
-            await run_kopf(await spawn())
-        except SchedulerError as error:
-            if loop.time() - began > _WELL_SECONDS:
-                pause_seconds = _FIRST_RESTART_SECONDS
-            logger.warning("kopf ended and is started again in %.0f s: %s", pause_seconds, error)
-        await asyncio.sleep(pause_seconds)
-        pause_seconds = min(2 * pause_seconds, _LONGEST_RESTART_SECONDS)
-
-
 async def stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait for them; what does not end in time is named in the log."""
     tasks = list(tasks)
@@ -448,23 +334,24 @@ async def stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def _stop_left_behind() -> None:
+    """Cancel the tasks that kopf has left behind until they end."""
     deadline = asyncio.get_running_loop().time() + _LEFT_BEHIND_SECONDS
     while (left := _left_behind()) and asyncio.get_running_loop().time() < deadline:
         # A watch whose pause-waiter ends before it takes that for the end of a pause.
         streams = {task for task in left if not task.get_name().startswith("pause-waiter")}
         for task in streams or left:
             task.cancel()
-        await asyncio.wait(left, timeout=_AGAIN_SECONDS)
+        await asyncio.wait(left, timeout=_CANCEL_AGAIN_SECONDS)
     for task in left:
         logger.warning('the task "%s" of kopf does not end', task.get_name())
 
 
 def _left_behind() -> set[asyncio.Task[Any]]:
-    """The tasks that run kopf's code."""
+    """Return the tasks that run kopf's code."""
     return {
         task
         for task in asyncio.all_tasks()
         if task is not asyncio.current_task()
         and (code := getattr(task.get_coro(), "cr_code", None)) is not None
-        and code.co_filename.startswith(_PACKAGE)
+        and code.co_filename.startswith(_KOPF_FOLDER)
     }

@@ -1,10 +1,9 @@
-"""Objects that are read, not watched: after a failure, for the audit, and list by list.
+"""Objects that are read, not watched: after a failure, and for the audit.
 
-`lifecycle` runs the Rereader, and Resync where the fast lane is not used; the audit's rounds put
-objects into the Redelivery that `app` makes. Invariants: an object whose handling failed is read
-again, found gone, or marked still, so that no event is lost to an error; what a delivery remembers
-of an object is what WatchHandlers were given last, by whichever way; with Resync, an object that
-exists, or no longer does, is known to be so one period later at the latest.
+`lifecycle` runs the Rereader; the audit's rounds put objects into the Redelivery that `app` makes.
+Invariants: an object whose handling failed is read again, found gone, or marked still, so that no
+event is lost to an error; what a delivery remembers of an object is what WatchHandlers were given
+last, by a watch, a list or a reading.
 """
 
 from __future__ import annotations
@@ -14,25 +13,21 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.client.paging import checked_page, pages
 from stellwerk_kube.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stellwerk.framework.services import ClusterClient
-    from stellwerk.handlers.availability import Availability
     from stellwerk.handlers.delivery import Delivery, KnownObject
     from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 
 DELAY_SECONDS: Final = 1.0
+"""Time between a failure and the reading: failures come in bursts, and one reading serves all."""
 _RETRY_SECONDS: Final = 5.0
-LIST_PERIOD_SECONDS: Final = 60.0
-_LIST_RETRY_SECONDS: Final = 2.0
-_SETTLE_SECONDS: Final = 1.0
-_PAGE_ITEMS: Final = 500
+"""Time until an object is marked again whose reading failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ class Redelivery:
         self._deliveries: dict[str, Delivery] = {}
 
     def attach(self, deliveries: Iterable[Delivery]) -> None:
-        """From now on objects go through these."""
+        """Have objects go through these deliveries from now on."""
         self._deliveries |= {delivery.watched.kind: delivery for delivery in deliveries}
 
     def put(self, kind: str, obj: JsonObject) -> None:
@@ -106,52 +101,3 @@ class Redelivery:
         delivery = self._deliveries.get(kind)
         if delivery is not None:
             delivery.redeliver_deletion(uid, namespace, name)
-
-
-class Resync:
-    """One task per kind: wait until it can be watched, list it, wait for the next period."""
-
-    def __init__(
-        self,
-        client: ClusterClient,
-        availability: Availability,
-        *,
-        period_seconds: float = LIST_PERIOD_SECONDS,
-    ) -> None:
-        self._client = client
-        self._availability = availability
-        self._period_seconds = period_seconds
-
-    async def run(self, deliveries: Iterable[Delivery]) -> None:
-        """List every kind again and again, until cancelled."""
-        await asyncio.gather(*(self._repeat(delivery) for delivery in deliveries))
-
-    async def _repeat(self, delivery: Delivery) -> None:
-        while True:
-            await self._availability.wait_for(delivery)
-            delivery.list_wanted.clear()
-            try:
-                await self._list(delivery)
-            except ApiError as error:
-                logger.warning("%s; trying again", error)
-                await asyncio.sleep(_LIST_RETRY_SECONDS)
-            else:
-                await self._pause(delivery)
-
-    async def _pause(self, delivery: Delivery) -> None:
-        """Wait until the next list is due, or wanted before its time."""
-        try:
-            async with asyncio.timeout(self._period_seconds):
-                await delivery.list_wanted.wait()
-                await asyncio.sleep(_SETTLE_SECONDS)  # kopf's own list is still coming in
-        except TimeoutError:
-            pass
-
-    async def _list(self, delivery: Delivery) -> None:
-        """Go through a whole list, a page in memory at a time."""
-        delivery.begin_listing()
-        async for page in pages(self._client.get, delivery.watched.path, limit=_PAGE_ITEMS):
-            delivery.heard()
-            for obj in checked_page(page, delivery.watched.api_kind)["items"] or ():
-                delivery.listed(obj)
-        await delivery.end_listing()

@@ -49,7 +49,7 @@ from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
 from stellwerk_kube.compatibility import is_newer_than_known
 from stellwerk_kube.errors import ConfigurationError, SchedulerError
-from stellwerk_kube.listening import USER, check_room, json_within
+from stellwerk_kube.listening.middleware import USER, check_room, json_within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -67,7 +67,8 @@ if TYPE_CHECKING:
     from stellwerk.scheduler.observers.debugger import Debugger
     from stellwerk_kube.json_values import JsonObject
 
-SLICE_SECONDS: Final = 0.005
+ANSWER_SLICE_SECONDS: Final = 0.005
+"""Time for which an answer is computed before the event loop runs other tasks."""
 COMPUTED_SECONDS: Final = 2.0
 """An answer ends after so much computing with what it has, and says so."""
 
@@ -132,7 +133,7 @@ class ExplanationRoutes:
         explanations: Explanations,
         standby: Callable[[], str | None],
         debugger: Debugger,
-        slice_seconds: float = SLICE_SECONDS,
+        slice_seconds: float = ANSWER_SLICE_SECONDS,
         computed_seconds: float = COMPUTED_SECONDS,
     ) -> None:
         """Prepare the routes.

@@ -21,7 +21,10 @@ from stellwerk.metrics import HealthcheckMetrics
 from stellwerk.models.number_options import PortNumber, shortened
 from stellwerk.serving.exposition import CONTENT_TYPE, exposition_of
 from stellwerk_kube.errors import ConfigurationError, in_words
-from stellwerk_kube.listening import LimitedSite, Limits, PortUse, within_limits
+from stellwerk_kube.listening.limits import Limits
+from stellwerk_kube.listening.middleware import within_limits
+from stellwerk_kube.listening.port_use import PortUse
+from stellwerk_kube.listening.site import LimitedSite
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from stellwerk.framework.services import ClusterClient
     from stellwerk_kube.clock import Clock
-    from stellwerk_kube.listening import Limits
+    from stellwerk_kube.listening.limits import Limits
 
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from stellwerk.world.world import World
 SLICE_DECISIONS: Final = 8
 """So many decisions are made in a row; one after the other costs less than decisions between other
 work, for what they read stays in the processor's caches."""
-SLICE_SECONDS: Final = 0.002
-"""The same, after so long: also when the first pod comes after a pause."""
+DECISION_SLICE_SECONDS: Final = 0.002
+"""Time after which the loop yields, however few decisions it has made."""
 
 
 class ActiveQ(Protocol):
@@ -67,7 +67,7 @@ async def scheduling_loop(
         was_first_attempt = queued.attempts == 1
         await attempt(queued)
         decisions += 1
-        if decisions == SLICE_DECISIONS or now() - began_seconds >= SLICE_SECONDS:
+        if decisions == SLICE_DECISIONS or now() - began_seconds >= DECISION_SLICE_SECONDS:
             await waits.others(None)
             decisions, began_seconds = 0, now()
 

@@ -64,11 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: 5m)",
     )
     parser.add_argument(
-        "--no-fast-lane",
-        action="store_true",
-        help="take events the way kopf delivers them: slower, without private parts of kopf",
-    )
-    parser.add_argument(
         "--operator-name",
         metavar="NAME",
         type=operator_name,
@@ -282,7 +277,6 @@ def run(options: argparse.Namespace) -> int:
                 kubeconfig=options.kubeconfig,
                 context=options.context,
                 port=_port_options(options),
-                fast_lane=not options.no_fast_lane,
                 max_unschedulable_seconds=options.pod_max_in_unschedulable_pods_duration,
                 plugin_limit_seconds=options.plugin_timeout,
                 audit_seconds=options.audit_period,

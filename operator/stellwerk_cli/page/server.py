@@ -22,11 +22,14 @@ from aiohttp import web
 
 from stellwerk_cli.page.answers import Answers
 from stellwerk_cli.page.request_guard import KEY, RequestGuard, add_headers
-from stellwerk_cli.page.supposition_form import MOST_BYTES
+from stellwerk_cli.page.supposition_form import MAX_FORM_BYTES
 from stellwerk_cli.page.views import Views
 from stellwerk_kube.clock import SystemClock
 from stellwerk_kube.errors import ConfigurationError, cannot_listen
-from stellwerk_kube.listening import LimitedSite, Limits, PortUse, within_limits
+from stellwerk_kube.listening.limits import Limits
+from stellwerk_kube.listening.middleware import within_limits
+from stellwerk_kube.listening.port_use import PortUse
+from stellwerk_kube.listening.site import LimitedSite
 from stellwerk_kube.user_files import expanded
 
 if TYPE_CHECKING:
@@ -108,7 +111,7 @@ def _read(file: Path) -> str:
 _USER: Final = "the user of this page"
 _LIMITS: Final = Limits(
     methods=frozenset({"GET", "HEAD", "POST"}),
-    body_bytes={"/what-if": MOST_BYTES},
+    body_bytes={"/what-if": MAX_FORM_BYTES},
     user_requests=Limits().requests,
 )
 _STATIC: Final = Path(__file__).parent / "static"
@@ -137,7 +140,7 @@ async def open_page(
         return _USER
 
     before = [within_limits(use, whoever_has_the_key)]
-    application = web.Application(middlewares=before, client_max_size=MOST_BYTES)
+    application = web.Application(middlewares=before, client_max_size=MAX_FORM_BYTES)
     application.on_response_prepare.append(add_headers)
     for name, kind in _FILES.items():
         application.router.add_get(f"/static/{name}", _file(_STATIC / name, kind))

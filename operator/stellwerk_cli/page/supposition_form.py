@@ -17,8 +17,8 @@ from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.yaml_file import NestedTooDeeply, check_depth, parse_yaml
 
-MOST_BYTES: Final = 256 << 10
-"""Of a whole form."""
+MAX_FORM_BYTES: Final = 256 << 10
+"""Bytes of a whole form, its manifests included."""
 _MAX_DEPTH: Final = 50
 _MOST_COUNT: Final = 1000
 _MOST_WEIGHT: Final = 100

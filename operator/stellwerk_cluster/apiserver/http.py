@@ -74,7 +74,7 @@ from stellwerk_cluster.registry.entries import Entry
 from stellwerk_cluster.registry.eviction import evict
 from stellwerk_cluster.registry.scale import apply_scale, patch_scale, read_scale, write_scale
 from stellwerk_cluster.registry.server_side_apply import apply
-from stellwerk_kube.listening import identify
+from stellwerk_kube.listening.middleware import identify
 
 if TYPE_CHECKING:
     from stellwerk_cluster.apiserver.auth_filters import AuthFilters

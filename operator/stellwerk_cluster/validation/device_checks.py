@@ -21,7 +21,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.names import label_value_errors, subdomain_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import label, qualified_name, subdomain, too_many, unique
-from stellwerk_kube.cel.environment import MOST_BYTES, device_program
+from stellwerk_kube.cel.environment import MAX_SELECTOR_BYTES, device_program
 from stellwerk_kube.cel.errors import CompileError
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def selector_errors(selectors: Sequence[JsonObject], at: str) -> Iterator[FieldE
 def _expression(expression: str, field: str) -> Iterator[FieldError]:
     if not expression:
         yield required(field)
-    elif len(expression.encode()) > MOST_BYTES:
-        yield too_long(field, MOST_BYTES)
+    elif len(expression.encode()) > MAX_SELECTOR_BYTES:
+        yield too_long(field, MAX_SELECTOR_BYTES)
     else:
         try:
             device_program(expression)

@@ -134,8 +134,8 @@ def device_tree(expression: str) -> Node:
 
 DEVICE: Final = "device"
 """The one variable that a selector of devices has."""
-MOST_BYTES: Final = 10 * 1024
-"""The longest selector."""
+MAX_SELECTOR_BYTES: Final = 10 * 1024
+"""Bytes of a selector of devices (`CELSelectorExpressionMaxLength`)."""
 _VARIABLES: Final = {
     DEVICE: ObjectType(
         "kubernetes.DRADevice",

@@ -8,7 +8,8 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.handlers.delivery import WATCHED, Delivery, WatchedKind
+from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.watched_kinds import WATCHED, WatchedKind
 from stellwerk_kube.json_values import JsonObject
 from tests.properties.models.test_odd_objects import odd, rich_node, rich_pod
 from tests.support.builders import make_node, make_pod

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.handlers.delivery import WATCHED, Delivery
+from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk_kube.json_values import JsonObject
 from tests.properties.models.test_odd_objects import DELETED, paths, rich_node, rich_pod, simple_pod
 from tests.support.builders import make_node, make_pod

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.client.event_recorder import WARNINGS_ONE_OF, EventQueue
+from stellwerk.client.event_recorder import EVENTS_PER_WARNING, EventQueue
 
 
 def taken(queue: EventQueue[str]) -> list[str]:
@@ -22,10 +22,10 @@ def test_what_went_well_is_written_before_warnings() -> None:
 
 def test_warnings_have_a_share_however_much_goes_well() -> None:
     queue: EventQueue[str] = EventQueue()
-    for number in range(10 * WARNINGS_ONE_OF):
+    for number in range(10 * EVENTS_PER_WARNING):
         queue.put(("bound", number), "bound", warning=False)
         queue.put(("unschedulable", number), "unschedulable", warning=True)
-    first = [queue.take() for _ in range(10 * WARNINGS_ONE_OF)]
+    first = [queue.take() for _ in range(10 * EVENTS_PER_WARNING)]
     assert first.count("unschedulable") == 10
 
 

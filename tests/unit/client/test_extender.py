@@ -26,10 +26,10 @@ from stellwerk.client.extender import (
     OfferedVictims,
     go_json,
 )
-from stellwerk.client.extender_answers import ANSWER_BYTES, AnsweredVictims
+from stellwerk.client.extender_answers import MAX_ANSWER_BYTES, AnsweredVictims
 from stellwerk.client.extender_tls import (
-    FILE_SECONDS,
-    LARGEST_FILE_BYTES,
+    MAX_FILE_BYTES,
+    MAX_READING_SECONDS,
     ExtenderFiles,
     UnusableFileError,
     extender_context,
@@ -374,12 +374,12 @@ async def endless_server(headers: dict[str, str]) -> AsyncIterator[tuple[str, li
 
 async def test_an_answer_without_end_is_cut_off_and_its_connection_closed() -> None:
     async with endless_server({}) as (url, written), extender(url) as client:
-        with pytest.raises(ExtenderError, match=f"answered more than {ANSWER_BYTES}"[:-3]):
+        with pytest.raises(ExtenderError, match=f"answered more than {MAX_ANSWER_BYTES}"[:-3]):
             await client.filter(POD, NODES)
         async with asyncio.timeout(60):
             while written[-1] != -1:  # noqa: ASYNC110 until the server has noticed
                 await asyncio.sleep(0.01)
-    assert written[0] < 4 * ANSWER_BYTES  # the rest is what sockets buffer
+    assert written[0] < 4 * MAX_ANSWER_BYTES  # the rest is what sockets buffer
 
 
 async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
@@ -582,7 +582,7 @@ def sparse(path: Path) -> None:
 
 
 def too_long(path: Path) -> None:
-    path.write_bytes(b"x" * (LARGEST_FILE_BYTES + 1))
+    path.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
 
 
 @pytest.mark.parametrize(
@@ -623,7 +623,7 @@ async def test_a_file_that_is_no_certificate_costs_nothing(
         assert str(path) in str(said.value)
         assert str(path) in client.unusable_files
         assert "content" not in str(said.value)
-        assert time.monotonic() - started < FILE_SECONDS
+        assert time.monotonic() - started < MAX_READING_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -642,7 +642,7 @@ async def test_a_file_of_the_system_is_none_even_where_all_files_are_granted(
     started = time.monotonic()
     with pytest.raises(UnusableFileError, match=reason):
         await ExtenderFiles(Path("/")).read([path])
-    assert time.monotonic() - started < FILE_SECONDS
+    assert time.monotonic() - started < MAX_READING_SECONDS
 
 
 async def test_a_mounted_secret_is_read_through_the_links_that_kubelet_makes(
@@ -684,7 +684,7 @@ async def test_two_files_are_read_at_a_time(
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", stale)
-    monkeypatch.setattr(extender_tls, "FILE_SECONDS", 0.2)
+    monkeypatch.setattr(extender_tls, "MAX_READING_SECONDS", 0.2)
     files = ExtenderFiles(tmp_path)
     (tmp_path / "good").write_text("PEM")
     try:

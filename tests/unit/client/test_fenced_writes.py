@@ -129,7 +129,7 @@ def hold_answers(api: FakeApi) -> asyncio.Event:
     return answered
 
 
-async def full_lane(api: FakeApi) -> int:
+async def full_limiter(api: FakeApi) -> int:
     """How many requests have been sent once the others wait for the limiter."""
     await eventually(lambda: len(api.asked) == BINDINGS_IN_FLIGHT)
     return BINDINGS_IN_FLIGHT
@@ -141,7 +141,7 @@ async def test_bindings_queued_when_a_paused_process_wakes_are_not_sent(
     fence.extend(LEASE_SECONDS)
     answered = hold_answers(api)
     bindings = [asyncio.create_task(bind(client, number)) for number in range(500)]
-    sent = await full_lane(api)
+    sent = await full_limiter(api)
     clock.advance(60)  # SIGSTOP and SIGCONT: nothing has run, nothing has been told
     answered.set()
     outcomes = await asyncio.gather(*bindings, return_exceptions=True)
@@ -155,7 +155,7 @@ async def test_what_is_queued_is_dropped_when_the_fence_is_closed(
     fence.extend(LEASE_SECONDS)
     answered = hold_answers(api)
     bindings = [asyncio.create_task(bind(client, number)) for number in range(300)]
-    sent = await full_lane(api)
+    sent = await full_limiter(api)
     fence.close()
     await eventually(lambda: sum(each.done() for each in bindings) == 300 - sent)
     answered.set()  # and not as answers come

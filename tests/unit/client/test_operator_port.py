@@ -104,7 +104,7 @@ async def test_a_refusal_of_the_operator_is_said_whole_and_another_server_is_nam
 async def test_an_answer_without_an_end_is_not_read_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(operator_port, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(operator_port, "MAX_PORT_ANSWER_BYTES", 1 << 20)
 
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

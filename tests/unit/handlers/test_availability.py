@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from stellwerk.framework.offline import Offline
 from stellwerk.handlers.availability import Availability
-from stellwerk.handlers.delivery import WATCHED
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import ApiError, api_error
 from stellwerk_kube.json_values import JsonObject

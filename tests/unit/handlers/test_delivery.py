@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.delivery import WATCHED, Delivery, KnownObject, KnownObjects
+from stellwerk.handlers.delivery import Delivery, KnownObject, KnownObjects
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.handlers.delivery import WatchedKind
+    from stellwerk.handlers.watched_kinds import WatchedKind
     from stellwerk_kube.json_values import JsonObject
 
 PODS = WATCHED[0]

@@ -1,9 +1,10 @@
-"""kopf against a small API server: the same behaviour on the fast lane and on kopf's own path."""
+"""kopf and our watchers against a small API server."""
 
 import asyncio
 import gc
 import logging
 import os
+import re
 import signal
 import warnings
 from collections.abc import AsyncIterator, Callable
@@ -18,8 +19,8 @@ from typing_extensions import override
 from stellwerk.framework.watch_handlers import Lack, WatchHandlers
 from stellwerk.handlers import lifecycle
 from stellwerk.handlers.availability import Availability
-from stellwerk.handlers.delivery import WATCHED, WatchedKind
 from stellwerk.handlers.lifecycle import OperatorOptions, _Seldom, run_operator
+from stellwerk.handlers.watched_kinds import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from stellwerk_kube.errors import SchedulerError
 from tests.support.fake_api import client_of, credentials_for
@@ -95,7 +96,6 @@ async def operator(
     api: FakeWatchApi,
     directory: Path,
     *watched: WatchedKind,
-    fast: bool = True,
     metrics: Metrics | None = None,
     on_signal: Callable[[], None] = lambda: None,
     check_seconds: float = 0.2,
@@ -103,9 +103,7 @@ async def operator(
     """Run the operator until the block ends."""
     events = Recorded()
     metrics = metrics or Metrics()
-    options = OperatorOptions(
-        fast_lane=fast, watched=watched, check_seconds=check_seconds, resync_seconds=0.3
-    )
+    options = OperatorOptions(watched=watched, check_seconds=check_seconds)
     async with client_of(api, directory, metrics=metrics) as client:
         task = asyncio.create_task(
             run_operator(
@@ -137,18 +135,12 @@ def pods(api: FakeWatchApi) -> FakeKind:
     return api.kinds["Pod"]
 
 
-both_paths = pytest.mark.parametrize(
-    "fast", [pytest.param(True, id="fast lane"), pytest.param(False, id="kopf's own path")]
-)
-
-
-@both_paths
 async def test_lists_come_first_and_then_each_change(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
 ) -> None:
     pods.put("a")
     api.kinds["Node"].put("n1")
-    async with operator(api, tmp_path, PODS, NODES, fast=fast) as events:
+    async with operator(api, tmp_path, PODS, NODES) as events:
         await eventually(lambda: set(events.synced) == {"Pod", "Node"} and pods.watchers)
         pods.put("b")
         await eventually(lambda: ("Pod", "ADDED", "b") in events.seen)
@@ -161,14 +153,13 @@ async def test_lists_come_first_and_then_each_change(
     assert sorted(events.synced) == ["Node", "Pod"]
 
 
-@both_paths
 async def test_a_deletion_that_no_watch_reported_is_found(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
 ) -> None:
     metrics = Metrics()
     pods.put("stays")
     pods.put("goes")
-    async with operator(api, tmp_path, PODS, fast=fast, metrics=metrics) as events:
+    async with operator(api, tmp_path, PODS, metrics=metrics) as events:
         await eventually(lambda: events.live() == {"stays", "goes"} and pods.watchers)
         pods.delete("goes", quiet=True)
         pods.put("comes", quiet=True)
@@ -178,54 +169,49 @@ async def test_a_deletion_that_no_watch_reported_is_found(
     assert metrics.missed_deletions.labels("Pod").value == 1
 
 
-@both_paths
 async def test_the_sync_comes_after_the_whole_list(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
 ) -> None:
     for number in range(1200):
         pods.put(f"pod-{number}")
-    async with operator(api, tmp_path, PODS, fast=fast) as events:
+    async with operator(api, tmp_path, PODS) as events:
         await eventually(lambda: events.synced)
         assert len(events.live()) == 1200
         await eventually(lambda: pods.watchers)
-    if fast:
-        assert (pods.lists, pods.watches) == (1, 1), "one stream is both"
+    assert (pods.lists, pods.watches) == (1, 1), "one stream is both"
 
 
-@both_paths
 async def test_an_absent_kind_counts_as_synced_and_is_watched_once_it_appears(
-    api: FakeWatchApi, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, tmp_path: Path
 ) -> None:
     profiles = api.kinds["SchedulerProfile"]
     profiles.exists = False
-    async with operator(api, tmp_path, PODS, PROFILES, fast=fast) as events:
+    async with operator(api, tmp_path, PODS, PROFILES) as events:
         await eventually(lambda: set(events.synced) == {"Pod", "SchedulerProfile"})
         profiles.exists = True
         profiles.put("default")
         await eventually(lambda: events.live("SchedulerProfile") == {"default"})
 
 
-@both_paths
 async def test_a_forbidden_kind_counts_as_synced_and_is_watched_once_it_is_allowed(
-    api: FakeWatchApi, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, tmp_path: Path
 ) -> None:
     profiles = api.kinds["SchedulerProfile"]
     profiles.forbidden = True
     profiles.put("default")
-    async with operator(api, tmp_path, PODS, PROFILES, fast=fast) as events:
+    async with operator(api, tmp_path, PODS, PROFILES) as events:
         await eventually(lambda: set(events.synced) == {"Pod", "SchedulerProfile"})
         assert events.live("SchedulerProfile") == set()
         profiles.forbidden = False
         await eventually(lambda: events.live("SchedulerProfile") == {"default"})
 
 
-@both_paths
 async def test_an_object_whose_handling_failed_is_read_again(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
 ) -> None:
     metrics = Metrics()
     failures = [RuntimeError("once")]
-    async with operator(api, tmp_path, PODS, fast=fast, metrics=metrics) as events:
+    async with operator(api, tmp_path, PODS, metrics=metrics) as events:
         await eventually(lambda: pods.watchers and events.synced)
         events.fail_on = lambda _: failures.pop() if failures else None
         pods.put("a")
@@ -233,25 +219,23 @@ async def test_an_object_whose_handling_failed_is_read_again(
     assert metrics.handler_failures.labels("Pod").value == 1
 
 
-@both_paths
 async def test_a_malformed_object_is_counted_and_the_next_one_handled(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
 ) -> None:
     metrics = Metrics()
     pods.put("bad", spec="what")
     pods.put("good")
-    async with operator(api, tmp_path, PODS, fast=fast, metrics=metrics) as events:
+    async with operator(api, tmp_path, PODS, metrics=metrics) as events:
         events.fail_on = lambda seen: ValueError("spec is a text") if seen[2] == "bad" else None
         await eventually(lambda: events.synced)
         assert events.live() == {"good"}
     assert metrics.malformed_objects.labels("Pod").value >= 1
 
 
-@both_paths
 async def test_only_unfinished_pods_are_asked_for(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
 ) -> None:
-    async with operator(api, tmp_path, PODS, fast=fast) as events:
+    async with operator(api, tmp_path, PODS) as events:
         await eventually(lambda: events.synced and pods.watchers)
     assert api.selectors == {"status.phase!=Succeeded,status.phase!=Failed"}
 
@@ -308,7 +292,7 @@ async def test_a_server_that_streams_no_lists_is_asked_for_pages(
         pytest.param(lambda pods: pods.send("BOOKMARK", {"metadata": {}}), id="a bookmark"),
     ],
 )
-async def test_the_lane_goes_on_after(
+async def test_watching_goes_on_after(
     api: FakeWatchApi, pods: FakeKind, tmp_path: Path, break_it: Callable[[FakeKind], None]
 ) -> None:
     async with operator(api, tmp_path, PODS) as events:
@@ -319,22 +303,6 @@ async def test_the_lane_goes_on_after(
         await eventually(lambda: events.live() == {"after"})
 
 
-async def test_kopfs_own_path_goes_on_after_an_error_in_the_stream_and_leaves_nothing_behind(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
-) -> None:
-    before = asyncio.all_tasks()
-    async with operator(api, tmp_path, PODS, fast=False) as events:
-        await eventually(lambda: pods.watchers and events.synced)
-        pods.break_watches(code=500)
-        await eventually(lambda: not pods.watchers)
-        await eventually(lambda: pods.watchers)
-        pods.put("after")
-        await eventually(lambda: events.live() == {"after"})
-    names = {task.get_name() for task in asyncio.all_tasks() - before}
-    assert not [name for name in names if "watcher" in name or "multitasker" in name]
-
-
-@both_paths
 @pytest.mark.parametrize("code", [400, 401, 403, 410, 418])
 async def test_a_watch_that_fails_before_its_stream_begins_ends_nothing(
     api: FakeWatchApi,
@@ -342,12 +310,10 @@ async def test_a_watch_that_fails_before_its_stream_begins_ends_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     code: int,
-    *,
-    fast: bool,
 ) -> None:
     monkeypatch.setattr("stellwerk.handlers.lifecycle._LOGIN_PAUSE_SECONDS", 0.1)
     pods.watch_refusal = code
-    async with operator(api, tmp_path, PODS, fast=fast) as events:
+    async with operator(api, tmp_path, PODS) as events:
         await eventually(lambda: events.synced and pods.watches)
         pods.watch_refusal = None
         await eventually(lambda: pods.watchers)
@@ -355,12 +321,11 @@ async def test_a_watch_that_fails_before_its_stream_begins_ends_nothing(
         await eventually(lambda: events.live() == {"after"})
 
 
-@both_paths
 async def test_a_list_that_is_none_is_refused_until_it_is_one(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
 ) -> None:
     pods.put("a")
-    async with operator(api, tmp_path, PODS, fast=fast) as events:
+    async with operator(api, tmp_path, PODS) as events:
         await eventually(lambda: pods.watchers and events.synced)
         pods.listed_as, lists = "Status", pods.lists
         pods.break_watches(code=410)
@@ -372,12 +337,11 @@ async def test_a_list_that_is_none_is_refused_until_it_is_one(
         await eventually(lambda: events.live() == {"a", "b"})
 
 
-@both_paths
 async def test_a_core_kind_that_seems_absent_for_a_moment_keeps_what_was_known(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
 ) -> None:
     pods.put("a")
-    async with operator(api, tmp_path, PODS, NODES, fast=fast) as events:
+    async with operator(api, tmp_path, PODS, NODES) as events:
         await eventually(lambda: pods.watchers and events.synced)
         pods.exists = False
         pods.break_watches(code=410)
@@ -440,13 +404,12 @@ async def test_a_silent_watch_is_opened_again_within_half_a_minute(
         await eventually(lambda: pods.put("seen") and "seen" in events.live())
 
 
-@both_paths
 async def test_watching_goes_on_after_an_outage(
-    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
 ) -> None:
     pods.put("before")
     pods.put("gone")
-    async with operator(api, tmp_path, PODS, fast=fast) as events:
+    async with operator(api, tmp_path, PODS) as events:
         await eventually(lambda: events.live() == {"before", "gone"} and pods.watchers)
         await api.stop()
         await asyncio.sleep(0.5)
@@ -502,9 +465,8 @@ async def test_kopf_ending_by_itself_is_an_error(
             )
 
 
-@pytest.mark.parametrize("fast", [True, False])
 async def test_a_start_that_fails_leaves_no_coroutine_unawaited(
-    api: FakeWatchApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fast: bool
+    api: FakeWatchApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(**_: Any) -> list[asyncio.Task[None]]:
         raise KeyError("uid not found")
@@ -521,7 +483,7 @@ async def test_a_start_that_fails_leaves_no_coroutine_unawaited(
                     metrics=Metrics(),
                     jitter=lambda: 0.0,
                     on_signal=lambda: None,
-                    options=OperatorOptions(fast_lane=fast, watched=(PODS,)),
+                    options=OperatorOptions(watched=(PODS,)),
                 )
         gc.collect()
     assert [str(each.message) for each in warned if "never awaited" in str(each.message)] == []
@@ -539,18 +501,41 @@ async def test_kopf_is_given_a_name_and_asks_for_no_users(
         await eventually(lambda: events.synced and events.live() == {"a"})
 
 
-async def test_an_unknown_kopf_takes_its_own_path(
+@pytest.mark.parametrize(
+    ("break_it", "words"),
+    [
+        pytest.param(
+            lambda patch: patch.setattr("stellwerk.handlers.watching.version", lambda _: "1.46.0"),
+            "kopf 1.45.* is needed, and kopf 1.46.0 is installed",
+            id="version",
+        ),
+        pytest.param(
+            lambda patch: patch.delattr("kopf._cogs.structs.references.Insights"),
+            "has no kopf._cogs.structs.references.Insights",
+            id="part",
+        ),
+    ],
+)
+async def test_an_unknown_kopf_is_an_error_with_one_line(
     api: FakeWatchApi,
-    pods: FakeKind,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    break_it: Callable[[pytest.MonkeyPatch], None],
+    words: str,
 ) -> None:
-    monkeypatch.setattr("stellwerk.handlers.fastlane.version", lambda _: "1.46.0")
-    pods.put("a")
-    async with operator(api, tmp_path, PODS) as events:
-        await eventually(lambda: events.synced and events.live() == {"a"})
-    assert "not 1.46.0" in caplog.text
+    break_it(monkeypatch)
+    async with client_of(api, tmp_path) as client:
+        with pytest.raises(SchedulerError, match=re.escape(words)) as refused:
+            await run_operator(
+                events=Recorded(),
+                client=client,
+                credentials=await credentials_for(api, tmp_path),
+                metrics=Metrics(),
+                jitter=lambda: 0.0,
+                on_signal=lambda: None,
+                options=OperatorOptions(watched=(PODS,)),
+            )
+    assert "\n" not in str(refused.value)
 
 
 def test_a_time_of_day_that_goes_back_does_not_silence_the_log() -> None:
@@ -568,7 +553,6 @@ def serve_groups(api: FakeWatchApi, version: str) -> FakeKind:
     return kind
 
 
-@both_paths
 @pytest.mark.parametrize(
     ("served", "chosen"),
     [
@@ -578,12 +562,12 @@ def serve_groups(api: FakeWatchApi, version: str) -> FakeKind:
     ],
 )
 async def test_a_kind_is_watched_in_the_newest_version_that_can_be_read(
-    api: FakeWatchApi, tmp_path: Path, served: tuple[str, ...], chosen: str, *, fast: bool
+    api: FakeWatchApi, tmp_path: Path, served: tuple[str, ...], chosen: str
 ) -> None:
     kinds = {version: serve_groups(api, version) for version in served}
     for kind in kinds.values():
         kind.put("g")
-    async with operator(api, tmp_path, PODS, GROUPS, fast=fast) as events:
+    async with operator(api, tmp_path, PODS, GROUPS) as events:
         await eventually(lambda: "PodGroup" in events.synced and events.live("PodGroup"))
         await eventually(lambda: kinds[chosen].watchers)
         assert events.in_use == {"PodGroup": f"scheduling.k8s.io/{chosen}"}
@@ -734,14 +718,13 @@ async def test_a_version_in_use_is_kept_when_a_newer_one_appears(
     assert new.lists == 0
 
 
-@both_paths
 async def test_versions_that_cannot_be_read_are_no_empty_list(
-    api: FakeWatchApi, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, fast: bool
+    api: FakeWatchApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = Metrics()
     serve_groups(api, "v7").put("g")
     with caplog.at_level(logging.WARNING):
-        async with operator(api, tmp_path, PODS, GROUPS, fast=fast, metrics=metrics) as events:
+        async with operator(api, tmp_path, PODS, GROUPS, metrics=metrics) as events:
             await eventually(lambda: events.lacks.get("PodGroup"))
             reason = (
                 "the API serves podgroups of scheduling.k8s.io in v7, and this version of "

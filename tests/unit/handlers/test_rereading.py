@@ -11,8 +11,9 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.delivery import WATCHED, Delivery
+from stellwerk.handlers.delivery import Delivery
 from stellwerk.handlers.rereading import Redelivery, Rereader
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from tests.support.fake_api import Answer, FakeApi, client_of, fake_api, refusal
 
@@ -96,7 +97,7 @@ async def test_an_object_that_is_no_more_is_told_to_be_gone(tmp_path: Path, answ
 async def test_an_api_that_does_not_answer_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stellwerk.handlers.rereading._LIST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("stellwerk.handlers.rereading._RETRY_SECONDS", 0.01)
     fresh = Answer(body={"metadata": METADATA | {"resourceVersion": "7"}})
     async with reading(tmp_path, *[refusal(503, "away")] * 4, fresh) as (_, events):
         await eventually(lambda: events.seen)

@@ -10,11 +10,11 @@ import pytest
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.client.extender import HttpExtender
-from stellwerk.handlers.delivery import WATCHED
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_cycle import BindingTasks
 from stellwerk.scheduler.scheduler import ActiveQueue, stand_by
-from stellwerk.world.loop import SLICE_DECISIONS, SLICE_SECONDS, TIMERS
+from stellwerk.world.loop import DECISION_SLICE_SECONDS, SLICE_DECISIONS, TIMERS
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
@@ -49,7 +49,7 @@ async def test_others_have_a_turn_after_each_long_decision() -> None:
         find_node = world.cache.update_snapshot
 
         def slowly() -> object:
-            world.clock.advance(SLICE_SECONDS)
+            world.clock.advance(DECISION_SLICE_SECONDS)
             return find_node()
 
         world.cache.update_snapshot = slowly  # type: ignore[method-assign,assignment]

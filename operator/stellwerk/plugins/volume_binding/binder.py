@@ -23,7 +23,7 @@ from stellwerk.plugins.volume_binding.accessible_nodes import (
     node_selector,
 )
 from stellwerk.plugins.volume_binding.provisioning import (
-    MOST_BYTES,
+    MAX_PERCENT_BYTES,
     StorageCapacities,
     provisionable,
 )
@@ -265,8 +265,8 @@ class _ClassStorage:
 
     def utilization(self) -> IntColumn:
         """(n,) int64, 0–100 percent; storage without capacity, or with too little, is full."""
-        requested = np.minimum(self.requested, MOST_BYTES)
-        capacity = np.minimum(self.capacity, MOST_BYTES)
+        requested = np.minimum(self.requested, MAX_PERCENT_BYTES)
+        capacity = np.minimum(self.capacity, MAX_PERCENT_BYTES)
         fits = (self.capacity > 0) & (self.requested <= self.capacity)
         percent: IntColumn = requested * 100 // np.maximum(capacity, 1)
         return np.where(fits, percent, 100)
@@ -274,7 +274,7 @@ class _ClassStorage:
 
 def _size(amount: Fraction) -> int:
     """Whole bytes, so few that a hundred times them are an int64."""
-    return min(math.ceil(amount), MOST_BYTES)
+    return min(math.ceil(amount), MAX_PERCENT_BYTES)
 
 
 def reachable_by(volume: JsonObject, labels: Mapping[str, str], *, migrated: bool) -> bool:

@@ -28,8 +28,8 @@ from stellwerk_kube.selectors import (
 )
 
 _KIND: Final = "CSIStorageCapacity"
-MOST_BYTES: Final = 2**63 // 100 - 1
-"""So much can be counted in percent."""
+MAX_PERCENT_BYTES: Final = 2**63 // 100 - 1
+"""Bytes of which a hundred times as many fit into int64, so that a share in percent is exact."""
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
@@ -152,7 +152,7 @@ class StorageCapacities:
             return None
         terms = (NodeSelectorTerm(topology.requirements),)
         nodes = self._accessible.of(NodeSelector(terms) if topology.requirements else None)
-        total_bytes = min(whole_units(capacity.get("capacity") or "0"), MOST_BYTES)
+        total_bytes = min(whole_units(capacity.get("capacity") or "0"), MAX_PERCENT_BYTES)
         return _Capacity(capacity["storageClassName"], nodes, limit_bytes, total_bytes)
 
 

@@ -382,7 +382,7 @@ async def sample_queues(history: QueueHistory) -> None:
 
 
 STALE_SECONDS: Final = 90.0
-"""A quiet kind is heard of within 25 s, on kopf's own path once a minute."""
+"""Silence of a kind after which /readyz fails. A quiet kind is heard of within 25 s."""
 _NAMED_KINDS: Final = 3
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import load_profile
-from stellwerk_cli.page.supposition_form import MOST_BYTES, as_shadow, supposition, with_weights
+from stellwerk_cli.page.supposition_form import MAX_FORM_BYTES, as_shadow, supposition, with_weights
 from stellwerk_kube.errors import ConfigurationError
 
 NODE = "kind: Node\nmetadata: {name: big}\n"
@@ -68,7 +68,7 @@ def test_what_cannot_be_read_is_refused_in_words(form: dict[str, str], message: 
 
 def test_the_largest_form_is_read() -> None:
     text = "metadata:\n  annotations:\n" + "".join(f"    a{n}: b\n" for n in range(15_000))
-    assert len(text) < MOST_BYTES
+    assert len(text) < MAX_FORM_BYTES
     assert len(supposition({"pod": text})["pod"]["metadata"]["annotations"]) == 15_000
 
 

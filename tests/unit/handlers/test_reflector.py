@@ -9,8 +9,9 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.delivery import WATCHED, Delivery
-from stellwerk.handlers.fastlane import LargeEvent, StreamRefused, WatchError, WatchStream
+from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.reflector import LargeEvent, Reflector, StreamRefused, WatchError
+from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk_kube.errors import ApiError, NotAList, Unavailable
 from stellwerk_kube.json_values import JsonObject
@@ -151,7 +152,7 @@ class Bench:
         )
         self.refusals: list[str] = []
         """What was told of lists that were not streamed."""
-        self.stream = WatchStream(
+        self.stream = Reflector(
             self.delivery, self.server, self.metrics, lambda _, why: self.refusals.append(why)
         )
 

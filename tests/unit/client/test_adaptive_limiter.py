@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.client.transport import AdaptiveLimiter
+from stellwerk.client.adaptive_limiter import AdaptiveLimiter
 from stellwerk_kube.clock import VirtualClock
 
 

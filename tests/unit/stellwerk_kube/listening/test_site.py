@@ -1,0 +1,30 @@
+"""What the accept loop makes of a peer: the address it is counted by, its handshake."""
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from stellwerk.serving.self_signed import self_signed
+from stellwerk_kube.listening.site import _peer
+from tests.support.echoing_port import SHORT, answer_to, listening
+
+pytestmark = pytest.mark.skips_time
+
+
+async def test_half_a_handshake_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "pem").write_bytes(self_signed("localhost", datetime.now(UTC)))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pem")
+    async with listening(SHORT, context) as port:
+        for begun in (b"", b"\x16\x03\x01\x02\x00\x01\x00"):
+            answer, seconds = await answer_to(port, begun)
+            assert (answer, seconds < 2) == (b"", True)
+
+
+def test_addresses_of_one_machine_count_together() -> None:
+    assert _peer("10.0.0.1") == "10.0.0.1"
+    assert _peer("::ffff:10.0.0.1") == "10.0.0.1"
+    assert _peer("2001:db8::1%eth0") == _peer("2001:db8::ffff:2") == "2001:db8::/64"
+    assert _peer("2001:db8:0:1::1") == "2001:db8:0:1::/64"
