@@ -40,13 +40,13 @@ from stellwerk.world.extenders import (
 )
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
+    GroupRequest,
     MemberRequest,
     MemberResult,
     decided_at_once,
     undo_attempt,
 )
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.pod_status import LEAVE_NOMINATION
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World

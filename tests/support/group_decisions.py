@@ -5,9 +5,8 @@ from random import Random
 
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
+from stellwerk.world.gangs.group_attempt import GroupContext, GroupRequest, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk_kube.json_values import JsonObject
 from tests.support.in_process import InProcess, make_profile
 

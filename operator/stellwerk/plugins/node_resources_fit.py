@@ -4,7 +4,7 @@ Invariant: the filter counts what is requested; scoring counts 100m and 200 MiB 
 request nothing and ignores pod-level requests of the incoming pod (v1.36).
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -32,8 +32,8 @@ from stellwerk.framework.events import (
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
+    CountsRoom,
     EnqueueExtensions,
-    FilterPlugin,
     PlacementScorePlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -185,7 +185,7 @@ _MOST_BITS: Final = 29
 
 class NodeResourcesFit(
     PreFilterPlugin,
-    FilterPlugin,
+    CountsRoom,
     PreScorePlugin,
     ScorePlugin,
     PlacementScorePlugin,
@@ -231,6 +231,15 @@ class NodeResourcesFit(
         # resource is no matter of the node.
         reusable = len(pod.spec.amounts.requests) <= _MOST_BITS and not self._backed(pod.spec)
         return pod.spec if reusable else None
+
+    @override
+    def counted_resources(self, resources: Collection[str]) -> Collection[str]:
+        self._classes.refresh()
+        return frozenset(
+            resource
+            for resource in resources
+            if self._checks(resource, 1) and self._classes.backing(resource) is None
+        )
 
     def _backed(self, spec: SchedulingSpec) -> frozenset[str]:
         """The resources that devices may provide where a node offers none: DynamicResources looks.
@@ -296,6 +305,10 @@ class NodeResourcesFit(
             weights += np.where(offered > 0, weight, 0)
         full: IntColumn = total // np.maximum(weights, 1)
         return full
+
+    @override
+    def scored_resources(self) -> Collection[str]:
+        return [resource for resource, _ in self._scored]
 
     # --- queueing hints -------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.extenders import Extenders, KeptExtenders
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
+    GroupRequest,
     MemberRequest,
     decided_at_once,
     nodes_of,
@@ -39,12 +40,7 @@ from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     decide_group,
 )
-from stellwerk.world.gangs.group_request import (
-    GroupRequest,
-    Untried,
-    take_members,
-    why_untried,
-)
+from stellwerk.world.gangs.group_request import Untried, take_members, why_untried
 from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World

@@ -35,7 +35,7 @@ from stellwerk.scheduler.throttle import IN_VAIN, VainAttempts
 from stellwerk.scheduler.time_slice import TimeSlice
 from stellwerk.world.decide import Failure
 from stellwerk.world.extenders import Extenders
-from stellwerk.world.gangs.group_attempt import MemberResult
+from stellwerk.world.gangs.group_attempt import GroupRequest, MemberResult
 from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     RemainingMembers,
@@ -43,7 +43,7 @@ from stellwerk.world.gangs.group_decision import (
     reserve_nodes,
     try_with_reservation_once_more,
 )
-from stellwerk.world.gangs.group_request import GroupRequest, TakenGroup
+from stellwerk.world.gangs.group_request import TakenGroup
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import requeue_untried
 from stellwerk.world.pod_status import NominatingInfo

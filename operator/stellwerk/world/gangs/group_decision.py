@@ -15,16 +15,15 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
+from stellwerk.framework.extension_points import COUNTS_ROOM, PLACEMENT_GENERATE, PLACEMENT_SCORE
 from stellwerk.framework.types import PlacementSums, joined_placements
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.plugins.shared.volume_claims import claim_volumes
-from stellwerk.plugins.volume_binding.binder import reach_labels
+from stellwerk.plugins.shared.volume_claims import claim_volumes, reach_labels
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
-from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.gangs.group_attempt import (
@@ -32,19 +31,19 @@ from stellwerk.world.gangs.group_attempt import (
     PREEMPTED_BY_GROUP,
     GroupAttempt,
     GroupContext,
+    GroupRequest,
     MemberResult,
     Quorum,
     Refusals,
     Steps,
-    capacity,
     is_about_spec,
     likeness,
     place,
+    try_other_orders,
     undo_attempt,
 )
+from stellwerk.world.gangs.group_capacity import capacity
 from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt, reserve
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.member_orders import try_other_orders
 from stellwerk.world.gangs.placements import (
     Domains,
     Placement,
@@ -80,7 +79,6 @@ TOO_FEW_END: Final = (
 )
 MOST_TRIED: Final = 10
 """Of more placements, only so many are tried: the best by what their rows could hold."""
-_FIT: Final = "NodeResourcesFit"
 Deciding: TypeAlias = Steps["GroupDecision"]
 
 
@@ -137,7 +135,8 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     context = GroupContext(world, profile, obstacle, _quorum(profile, request), refusals)
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
-        return _untried(request, lacking, "NodeResourcesFit")
+        filters = profile.framework.plugins.get(ExtensionPoint.FILTER, ())
+        return _untried(request, lacking, *(each.name for each in COUNTS_ROOM.among(filters)))
     decision = yield from _decide_in(context, request)
     if decision.placed or decision.attempt.broken:
         return decision
@@ -326,7 +325,7 @@ def _decision(request: GroupRequest, attempt: GroupAttempt, found: Domains) -> G
     return GroupDecision(request, attempt, message=message, placements=count)
 
 
-def _untried(request: GroupRequest, message: str, plugin: str) -> GroupDecision:
+def _untried(request: GroupRequest, message: str, *plugins: str) -> GroupDecision:
     return GroupDecision(
         request,
         GroupAttempt(),
@@ -334,7 +333,8 @@ def _untried(request: GroupRequest, message: str, plugin: str) -> GroupDecision:
         placements=0,
         attempts=0,
         same_for_all=True,
-        rejected_by=frozenset({plugin}),
+        # A profile without such a plugin has no hint for it: GangScheduling's nodes wake it.
+        rejected_by=frozenset(plugins or {GANG_SCHEDULING}),
     )
 
 
@@ -596,7 +596,7 @@ class PlacementChoice:
     def _rank(self, members: Sequence[PodInfo], needed: int) -> None:
         """Order the placements by what they could hold, and how full they were with that."""
         found, snapshot = self._found, self._context.world.cache.snapshot
-        of_rows = capacity(self._context, members)
+        of_rows = capacity(self._context.world, self._context.profile, members)
         held = sums(found.of_row, len(found.placements), of_rows.per_row)
         counts = np.minimum(held, len(members))
         mean = {
@@ -617,7 +617,6 @@ def _resources(context: GroupContext, members: Sequence[PodInfo]) -> Collection[
     """The resources shown to PlacementScore plugins: those that members request or that score."""
     distinct = {id(pod.amounts): pod.amounts for pod in members}
     found = {resource for amounts in distinct.values() for resource in amounts.requests}
-    args = context.profile.loaded.args.get(_FIT)
-    if isinstance(args, NodeResourcesFitArgs):
-        found.update(each.name for each in args.scoring_strategy.resources)
+    for plugin in PLACEMENT_SCORE.among(context.profile.framework.plugins):
+        found.update(plugin.scored_resources())
     return sorted(found)

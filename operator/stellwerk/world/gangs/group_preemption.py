@@ -23,19 +23,18 @@ from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import VictimRule, is_leaving_as_victim, started_at
 from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs
 from stellwerk.world.gangs.group_attempt import (
-    FreeCapacity,
     GroupAttempt,
     GroupContext,
+    GroupRequest,
     MemberResult,
     Steps,
-    counts_exactly,
     nodes_of,
     place,
+    try_other_orders,
     undo_attempt,
     undo_results,
 )
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.member_orders import try_other_orders
+from stellwerk.world.gangs.group_capacity import FreeCapacity, counts_exactly
 from stellwerk.world.gangs.pod_groups import priority_of
 from stellwerk.world.world import World
 from stellwerk_kube.compatibility import ReleaseRule
@@ -309,10 +308,10 @@ def _choose(
         return NO_VICTIMS
     members = request.members
     row_local = yield from _only_rows_matter(fork, members)
-    alike = row_local and counts_exactly(fork, members)
+    alike = row_local and counts_exactly(fork.profile, members)
     ordered = yield from in_order(fork, units, budgets=budgets)
     yield from remove_units(fork.world, ordered)
-    free_capacity = FreeCapacity(fork, members, request.needed, alike=alike)
+    free_capacity = FreeCapacity(fork.world, fork.profile, members, request.needed, alike=alike)
     if not free_capacity.is_enough:
         return NOT_EVEN_WITHOUT
     if free_capacity.is_exact:
