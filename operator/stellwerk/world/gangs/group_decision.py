@@ -77,7 +77,7 @@ TOO_FEW_END: Final = (
     "too few pods in its way are known to end in time: they are neither terminating nor have an "
     "activeDeadlineSeconds that ends while room may be kept"
 )
-MOST_TRIED: Final = 10
+MAX_PLACEMENTS_TRIED: Final = 10
 """Of more placements, only so many are tried: the best by what their rows could hold."""
 Deciding: TypeAlias = Steps["GroupDecision"]
 
@@ -544,7 +544,7 @@ class PlacementChoice:
         self._feasible: list[FeasiblePlacement] = []
         self.closest = GroupAttempt()
         """The attempt that placed most, the first of them."""
-        many = len(found.placements) > MOST_TRIED
+        many = len(found.placements) > MAX_PLACEMENTS_TRIED
         self.order: Sequence[int] = range(len(found.placements))
         self._exact = False
         if many:
@@ -606,7 +606,7 @@ class PlacementChoice:
         added = {resource: counts * amount for resource, amount in mean.items()}
         total = self._scores(placement_sums(snapshot, found, counts, self._resources, added))
         total[counts < needed] = -1
-        ranked = np.argsort(-total, kind="stable")[:MOST_TRIED]
+        ranked = np.argsort(-total, kind="stable")[:MAX_PLACEMENTS_TRIED]
         hopeful = ranked[total[ranked] >= 0]
         # Where none can hold the group, the roomiest says why.
         self.order = (hopeful if len(hopeful) else np.argsort(-counts, kind="stable")[:1]).tolist()
