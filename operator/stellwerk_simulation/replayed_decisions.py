@@ -27,7 +27,7 @@ from stellwerk.journal.entries import (
     InitialState,
 )
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.world.decide import Decision, Failure, requeue
 from stellwerk.world.extenders import (

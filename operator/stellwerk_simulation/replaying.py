@@ -37,7 +37,7 @@ from stellwerk.journal.entries import (
     Yielded,
 )
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.world.decide import Decision, Failure, apply, decide, release, requeue
 from stellwerk.world.gangs.group_attempt import GroupRequest, nodes_of
 from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision

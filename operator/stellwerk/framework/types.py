@@ -25,7 +25,7 @@ from stellwerk_kube.errors import SchedulerError
 from stellwerk_kube.untrusted_text import printable
 
 if TYPE_CHECKING:
-    from stellwerk.models.pod_group_key import PodGroupKey
+    from stellwerk.models.pod_group import PodGroupKey
 
 
 # np.unique looks into it, which would have it loaded while the first rejected pod waits.

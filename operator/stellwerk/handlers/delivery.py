@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import Identified, Lack
 from stellwerk.models.api_kinds import API_KINDS, newest_form
-from stellwerk.models.pod_group_key import COSCHEDULING_API
+from stellwerk.models.pod_group import COSCHEDULING_API
 from stellwerk.profiles.spec import profile
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ has included.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from stellwerk.models.pod_claims import ClaimReference, parse_claim_references
-from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk_kube.json_values import (
     JsonObject,
     number_or_none,
@@ -22,6 +21,14 @@ from stellwerk_kube.json_values import (
 )
 from stellwerk_kube.names import is_label_value, is_qualified_name, suggestion
 from stellwerk_kube.quantity import resource_amount
+
+WORKLOAD_API: Final = "scheduling.k8s.io"
+"""PodGroups of kube-scheduler, which pods name in spec.schedulingGroup."""
+COSCHEDULING_API: Final = "scheduling.x-k8s.io"
+"""PodGroups of the coscheduling plugin (v1alpha1), which pods name by a label."""
+GROUP_KINDS: Final = {"PodGroup": WORKLOAD_API, "CoschedulingPodGroup": COSCHEDULING_API}
+"""Kinds as `handlers.delivery` calls them, and the API of each."""
+COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
 WAITING_FOR_PODS: Final = "WaitingForPods"
@@ -58,6 +65,19 @@ _OLDEST: Final = "v1alpha2"
 _MAX_LEVELS: Final = 4
 _MAX_ROLES: Final = 32
 _MOST_DIGITS: Final = 9
+
+
+class PodGroupKey(NamedTuple):
+    """The identity of a group, as its members give it."""
+
+    api: str
+    namespace: str
+    name: str
+
+    @property
+    def shown(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

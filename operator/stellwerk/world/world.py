@@ -27,7 +27,7 @@ from stellwerk.framework.watch_handlers import Lack
 from stellwerk.framework.worker import Worker
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import GROUP_KINDS
+from stellwerk.models.pod_group import GROUP_KINDS
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import LoadedProfile, load_profile

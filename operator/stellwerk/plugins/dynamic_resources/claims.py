@@ -12,7 +12,7 @@ from typing import Final
 from stellwerk.framework.services import GroupClaims, ObjectStore
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import WORKLOAD_API
+from stellwerk.models.pod_group import WORKLOAD_API
 from stellwerk.plugins.dynamic_resources.selectors import Selector, SelectorError, selector_of
 from stellwerk.plugins.shared.device_classes import DeviceClass, DeviceClasses
 from stellwerk.plugins.shared.pod_resource_claims import claim_name

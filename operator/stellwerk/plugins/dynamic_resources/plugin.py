@@ -64,7 +64,7 @@ from stellwerk.framework.types import (
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.plugins.dynamic_resources.allocator import FilterTimeoutError
 from stellwerk.plugins.dynamic_resources.bind_claim import (
     ClaimBinding,

@@ -24,8 +24,13 @@ from urllib.parse import quote
 from stellwerk.backend.queued_pod import Place
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import WAITING_FOR_PODS, PodGroup
-from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
+from stellwerk.models.pod_group import (
+    COSCHEDULING_API,
+    WAITING_FOR_PODS,
+    WORKLOAD_API,
+    PodGroup,
+    PodGroupKey,
+)
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.world.gangs.pod_groups import GroupMembers

@@ -18,18 +18,18 @@ from urllib.parse import quote
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL
-from stellwerk.models.pod_group_key import (
+from stellwerk.models.pod_group import (
     COSCHEDULING_API,
     COSCHEDULING_LABEL,
     GROUP_KINDS,
+    ROLE_LABEL,
     WORKLOAD_API,
     PodGroupKey,
 )
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupRollback
-from stellwerk.world.gangs.group_gates import GroupGates
 from stellwerk.world.gangs.pod_groups import FinishedMember, GroupMembers
+from stellwerk.world.gangs.queue_order import GroupGates
 from stellwerk.world.world import World
 from stellwerk_kube.errors import SchedulerError
 from stellwerk_kube.json_values import JsonObject

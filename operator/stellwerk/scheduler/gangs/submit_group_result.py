@@ -18,9 +18,9 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
+from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import PodGroup
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroup, PodGroupKey
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle, BindingTasks
 from stellwerk.scheduler.failure_handler import FailureHandler
@@ -29,21 +29,16 @@ from stellwerk.scheduler.gangs.group_conditions import (
     GroupConditions,
     group_reference,
 )
-from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
+from stellwerk.scheduler.preemption import EvictionReason, Evictor
 from stellwerk.scheduler.throttle import IN_VAIN, VainAttempts
 from stellwerk.scheduler.time_slice import TimeSlice
-from stellwerk.world.decide import Failure
+from stellwerk.world.decide import Failure, VictimOutcome
 from stellwerk.world.extenders import Extenders
 from stellwerk.world.gangs.group_attempt import GroupRequest, MemberResult
-from stellwerk.world.gangs.group_decision import (
-    GroupDecision,
-    RemainingMembers,
-    member_failures,
-    reserve_nodes,
-    try_with_reservation_once_more,
-)
+from stellwerk.world.gangs.group_decision import GroupDecision, RemainingMembers, member_failures
 from stellwerk.world.gangs.group_request import TakenGroup
+from stellwerk.world.gangs.group_reservation import reserve_nodes, try_with_reservation_once_more
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
@@ -56,6 +51,11 @@ logger = logging.getLogger(__name__)
 
 TASKS_AT_ONCE: Final = 32
 """So many bindings are started in one iteration of the event loop: all begin in the next one."""
+MAX_EVICTIONS_AT_ONCE: Final = 32
+"""Victims of one group that are evicted at the same time; the last one follows when all others are
+terminating."""
+_ENDS_LATER: Final = frozenset({VictimOutcome.TERMINATING, VictimOutcome.DELETED})
+"""The outcomes that are followed by the victim's end, which wakes the members."""
 WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
 CAPACITY_IS_RESERVED: Final = "room is kept for the pod group"
 
@@ -72,6 +72,80 @@ class GroupInCycle(TakenGroup):
     """By uid, of the members' last decisions for nodes; the Decisions are too large to be kept."""
     remaining: RemainingMembers | None = None
     """Those that are to be tried by themselves before they are requeued; None: none are."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEviction:
+    """Victims to be evicted so that a group fits."""
+
+    group: PodGroup
+    reference: ObjectReference
+    members: Sequence[PodInfo]
+    """Those that wait for it."""
+    victims: Sequence[PodInfo]
+    profile_name: str
+    """The schedulerName under which events and conditions are written."""
+
+
+@dataclass(slots=True)
+class GroupEvictions:
+    """One task per group that preempts."""
+
+    world: World
+    evictor: Evictor
+    _under_way: dict[PodGroupKey, asyncio.Task[None]] = field(default_factory=dict)
+
+    def start(self, eviction: GroupEviction) -> None:
+        """Evict the victims; the members are gated from here on until that is done."""
+        self.evictor.observe_preemption(eviction.victims)
+        self.world.preempting.update(pod.uid for pod in eviction.members)
+        task = asyncio.get_running_loop().create_task(
+            self._carry_out(eviction), name=f"preempt for {eviction.group.key.shown}"
+        )
+        self._under_way[eviction.group.key] = task
+        task.add_done_callback(lambda done: self._ended(eviction.group.key, done))
+
+    async def close(self) -> None:
+        """Stop everything under way and wait for it."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, key: PodGroupKey, task: asyncio.Task[None]) -> None:
+        if self._under_way.get(key) is task:
+            del self._under_way[key]
+
+    async def _carry_out(self, eviction: GroupEviction) -> None:
+        missed = False
+        try:
+            reason = _reason(eviction)
+            *others, last = eviction.victims
+            for part in range(0, len(others), MAX_EVICTIONS_AT_ONCE):
+                together = others[part : part + MAX_EVICTIONS_AT_ONCE]
+                evicting = (self.evictor.evict(each, reason) for each in together)
+                missed |= not _ENDS_LATER.issuperset(await asyncio.gather(*evicting))
+            missed |= await self.evictor.evict(last, reason) not in _ENDS_LATER
+        except SchedulerError as failure:
+            logger.warning("preemption for %s: %s", eviction.group.key.shown, failure)
+            missed = True
+        finally:
+            self._let_go(eviction, at_once=missed)
+
+    def _let_go(self, eviction: GroupEviction, *, at_once: bool) -> None:
+        """The members may be tried again: when something ends, or, if that was missed, at once."""
+        world = self.world
+        world.preempting.difference_update(pod.uid for pod in eviction.members)
+        for pod in eviction.members:
+            world.queue.rerun_pre_enqueue(pod.uid)
+        gone = all(world.cache.pod(victim.uid) is None for victim in eviction.victims)
+        if at_once or gone:
+            world.activate(eviction.members)
+
+
+def _reason(eviction: GroupEviction) -> EvictionReason:
+    note = f"Preempted by podgroup {eviction.group.uid} on node cluster"
+    return EvictionReason(eviction.profile_name, "podgroup", note, related=eviction.reference)
 
 
 @dataclass(slots=True)

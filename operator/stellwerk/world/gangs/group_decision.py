@@ -19,7 +19,6 @@ from stellwerk.framework.extension_points import COUNTS_ROOM, PLACEMENT_GENERATE
 from stellwerk.framework.types import PlacementSums, joined_placements
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
-from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.volume_claims import claim_volumes, reach_labels
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
@@ -52,14 +51,6 @@ from stellwerk.world.gangs.placements import (
     placement_sums,
     sums,
 )
-from stellwerk.world.gangs.pod_groups import GroupMembers
-from stellwerk.world.gangs.queue_order import (
-    asks_for_room,
-    is_first,
-    keep_room,
-    reservation_limit_seconds,
-    why_no_room,
-)
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.compatibility import Compatibility, ReleaseRule
@@ -73,10 +64,6 @@ UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
 PREEMPTION: Final = "pod group preemption: "
 ONGOING_PREEMPTION: Final = "ongoing preemption on nominated nodes"
 NO_PLACEMENTS: Final = "no feasible placements found"
-TOO_FEW_END: Final = (
-    "too few pods in its way are known to end in time: they are neither terminating nor have an "
-    "activeDeadlineSeconds that ends while room may be kept"
-)
 MAX_PLACEMENTS_TRIED: Final = 10
 """Of more placements, only so many are tried: the best by what their rows could hold."""
 Deciding: TypeAlias = Steps["GroupDecision"]
@@ -460,63 +447,6 @@ def _is_left(result: MemberResult) -> bool:
 
 def _may_preempt(result: MemberResult) -> bool:
     return _is_left(result) and result.pod.spec.preemption_policy != PREEMPT_NEVER
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """The nodes that members are nominated to while victims end, or others by themselves."""
-
-    nodes: Mapping[str, str]
-    """By uid; empty: they are kept no longer."""
-    left_seconds: float
-    """The time for which they are still kept, at most 0 if it is over; the first of its queue keeps
-    what its victims leave."""
-
-
-def reserve_nodes(
-    world: World, profile: ServedProfile, members: GroupMembers, decision: GroupDecision
-) -> Reservation | None:
-    """Note the reservation of a group that is not placed; None: nothing makes room for it."""
-    preemption = decision.preemption
-    members.lacks_placement = not decision.placements
-    members.ending = preemption.ending if preemption is not None else None
-    members.room_refused = ""
-    if preemption is None:
-        members.reserved_since = None
-        if asks_for_room(world, members):
-            is_asked = decision.request.known_to_end is not None and not members.lacks_placement
-            too_few_end = TOO_FEW_END if is_asked else ""
-            members.room_refused = why_no_room(world, profile, members) or too_few_end
-        return None
-    now, since = world.clock.monotonic(), members.reserved_since
-    for uid in preemption.nodes:
-        world.nominator.kept_until.pop(uid, None)
-    if not preemption.is_reservation:
-        if since is None or preemption.victims:
-            members.reserved_since = since = now
-        left_seconds = since + reservation_limit_seconds(profile, members.group) - now
-        is_kept = left_seconds > 0 or is_first(world, members)
-        return Reservation(preemption.nodes if is_kept else {}, left_seconds)
-    left_seconds, refused = keep_room(world, profile, members, preemption.nodes.values())
-    if refused:
-        members.room_refused, members.ending, members.reserved_since = refused, None, None
-        return None
-    if since is None:
-        members.reserved_since = since = now
-    group = members.group
-    if group is not None and group.schedule_timeout_seconds:
-        left_seconds = min(left_seconds, since + group.schedule_timeout_seconds - now)
-    is_kept = left_seconds > 0
-    if is_kept:
-        world.nominator.keep_until(preemption.nodes, now + left_seconds)
-    return Reservation(preemption.nodes if is_kept else {}, left_seconds)
-
-
-def try_with_reservation_once_more(world: World, key: PodGroupKey) -> None:
-    """Have a group tried a last time with its reservation, which ends if that is in vain."""
-    members = world.pod_groups.groups.get(key)
-    if members is not None and members.reserved_since is not None:
-        world.activate([pod for pod in members.pods.values() if not pod.node_name])
 
 
 # --- several placements -------------------------------------------------------------------------

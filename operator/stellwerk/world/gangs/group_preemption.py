@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import VictimRule, is_leaving_as_victim, started_at

@@ -11,16 +11,11 @@ from enum import Enum, auto
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group_key import WORKLOAD_API
+from stellwerk.models.pod_group import WORKLOAD_API
 from stellwerk.world.gangs.group_attempt import GroupRequest
+from stellwerk.world.gangs.group_reservation import known_to_end, reserves_capacity
 from stellwerk.world.gangs.pod_groups import GroupMembers
-from stellwerk.world.gangs.queue_order import (
-    gang_args,
-    known_to_end,
-    member_position,
-    reserves_capacity,
-    why_inadmissible,
-)
+from stellwerk.world.gangs.queue_order import gang_args, member_position, why_inadmissible
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.compatibility import ReleaseRule

@@ -16,8 +16,7 @@ from typing_extensions import override
 
 from stellwerk.framework.services import EvictedTogether, GroupClaims, PodGroups
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import ROLE_LABEL, PodGroup, PodGroupKey
 
 _IN_QUEUE: Final = "to appear in scheduling queue"
 ProfileName: TypeAlias = Callable[[PodInfo], str]
