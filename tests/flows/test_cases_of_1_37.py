@@ -25,7 +25,7 @@ from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.scheduler.gangs.group_conditions import ScheduledCondition, conditions_patch
 from stellwerk.world.gangs.group_attempt import placement_feasible
 from stellwerk.world.gangs.group_request import TakenGroup, take_members, why_disagreeing
-from stellwerk.world.gangs.pod_groups import GroupMembers, PodGroupBook
+from stellwerk.world.gangs.pod_groups import GroupMembers, PodGroupStates
 from stellwerk.world.pod_status import SCHEDULER_ERROR
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates, gates_of
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
@@ -269,7 +269,7 @@ def test_a_member_enters_the_queue(case: JsonObject) -> None:
     given = case["given"]
     group = given["group"]
     name = group["name"] if group is not None else "g"
-    book = PodGroupBook()
+    book = PodGroupStates()
     if group is not None:
         book.put_group(parse_pod_group(a_group(name, group["schedulingPolicy"])))
     pods = [parse_pod(make_member(f"p{n}", name), None) for n in range(given["members"])]

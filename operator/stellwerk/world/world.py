@@ -32,7 +32,7 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import LoadedProfile, load_profile
 from stellwerk.snapshot.trial import Trial
-from stellwerk.world.gangs.pod_groups import PodGroupBook
+from stellwerk.world.gangs.pod_groups import PodGroupStates
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
 from stellwerk_kube.clock import Clock
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
@@ -87,7 +87,7 @@ class World:
     """Breaks ties for every profile without a seed of its own."""
     preempting: set[str] = field(default_factory=set)
     """Uids of preemptors that still have victims to be evicted; PreEnqueue gates them."""
-    pod_groups: PodGroupBook = field(default_factory=PodGroupBook)
+    pod_groups: PodGroupStates = field(default_factory=PodGroupStates)
     """The groups of pods."""
     lacks: dict[str, Lack] = field(default_factory=dict)
     """Kinds whose objects cannot be seen, with the reason."""

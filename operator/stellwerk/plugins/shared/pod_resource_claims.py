@@ -2,7 +2,7 @@
 
 Explanations, listings, suppositions and DynamicResources ask. Everything follows from the pod and
 the objects of the store, whatever plugins a profile has. Invariant: nothing is written but by
-`release`, which takes it back.
+`suppose_released`, which takes it back.
 """
 
 from collections.abc import Iterable, Iterator
@@ -71,7 +71,7 @@ def held_claims(objects: ObjectStore, pod: PodInfo) -> tuple[JsonObject, ...]:
     )
 
 
-def release(objects: ObjectStore, pod: PodInfo, undo: ExitStack) -> None:
+def suppose_released(objects: ObjectStore, pod: PodInfo, undo: ExitStack) -> None:
     """Show the pod's claims as they are without it, until `undo` is closed."""
     for claim in held_claims(objects, pod):
         left = {

@@ -1,9 +1,9 @@
-"""The cycle of a group (`podGroupSchedulingCycle`): taken up, decided, and bound or requeued.
+"""The cycle of a group (`podGroupSchedulingCycle`): drives `world.gangs.group_decision` in slices.
 
 `schedule_one` calls it for the member that was popped; the others that can be tried are taken
-along. Between slices of the decision events are handled and bindings go on, and no other decision
-is made. Invariant: when a cycle ends, each member taken is in exactly one place: in a binding task,
-in the queue, or gone.
+along, and `submit_group_result` binds or requeues them. Between slices of the decision events are
+handled and bindings go on, and no other decision is made. Invariant: when a cycle ends, each member
+taken is in exactly one place: in a binding task, in the queue, or gone.
 """
 
 import logging
@@ -48,7 +48,8 @@ from stellwerk.world.world import World
 logger = logging.getLogger(__name__)
 
 MEMBER_SLICE_SECONDS: Final = 0.01
-"""So long a costly filter may take for a member before it goes on in slices."""
+"""Time that a costly filter may take for a member before it goes on in slices, between which events
+are handled."""
 
 
 @dataclass(slots=True)

@@ -1,11 +1,13 @@
-"""Carrying out the decision on a group: its members go to binding tasks, or back to the queue.
+"""Carrying out what `world.gangs.group_decision` decides: bindings, requeues, evictions, rollback.
 
-The group cycle calls `SubmitGroupResult` (`submitPodGroupAlgorithmResult` upstream), and waits: it
-is done in slices, as deciding is. A group that could not be bound whole may ask for its bound
-members to be deleted after a time: `GroupRollback`, which group events call after each change.
-Invariants: a member that was taken is in exactly one place when it is done, and none is in two
-meanwhile; only members are deleted that have not started and that a controller makes anew, and only
-after the group's own time has passed without enough of it being bound.
+`group_cycle` calls `SubmitGroupResult` (`submitPodGroupAlgorithmResult` upstream), and waits: it is
+done in slices, as deciding is. `GroupEvictions` evicts the victims of a group, the last one after
+the others; until that one is terminating, the members are gated. A group that could not be bound
+whole may ask for its bound members to be deleted after a time: `GroupRollback`, which
+`group_events` calls after each change. Invariants: at most one preemption of a group is under way,
+and however it ends, its members are tried again; a member that was taken is in exactly one place
+in the end, and never in two; `GroupRollback` deletes only members that have not started and that a
+controller makes anew, after the group's own time has passed without enough of it being bound.
 """
 
 import asyncio
@@ -49,8 +51,9 @@ from stellwerk_kube.errors import Conflict, NotFound, SchedulerError
 
 logger = logging.getLogger(__name__)
 
-TASKS_AT_ONCE: Final = 32
-"""So many bindings are started in one iteration of the event loop: all begin in the next one."""
+MAX_BINDINGS_PER_ITERATION: Final = 32
+"""Bindings of a group that are started in one iteration of the event loop: all of them run in the
+next one, and more would hold up events."""
 MAX_EVICTIONS_AT_ONCE: Final = 32
 """Victims of one group that are evicted at the same time; the last one follows when all others are
 terminating."""
@@ -67,11 +70,11 @@ class GroupInCycle(TakenGroup):
     started_seconds: float
     slices: TimeSlice
     extenders: Extenders | None = None
-    """Those of the profile, which keep what they said of each member; None: it has none."""
+    """The profile's extenders, which keep what they said of each member; None: it has none."""
     records: dict[str, DecisionRecord] = field(default_factory=dict)
     """By uid, of the members' last decisions for nodes; the Decisions are too large to be kept."""
     remaining: RemainingMembers | None = None
-    """Those that are to be tried by themselves before they are requeued; None: none are."""
+    """The members that are to be tried by themselves before they are requeued; None: none are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class GroupEviction:
     group: PodGroup
     reference: ObjectReference
     members: Sequence[PodInfo]
-    """Those that wait for it."""
+    """The members that wait for it."""
     victims: Sequence[PodInfo]
     profile_name: str
     """The schedulerName under which events and conditions are written."""
@@ -182,7 +185,9 @@ class SubmitGroupResult:
         if needed > 1:
             permit = GroupPermit(len(placed), needed, partial(_raised, taken, decision.request))
         for number, result in enumerate(results):
-            await taken.slices.pass_on(at_once=number % TASKS_AT_ONCE == TASKS_AT_ONCE - 1)
+            await taken.slices.pass_on(
+                at_once=number % MAX_BINDINGS_PER_ITERATION == MAX_BINDINGS_PER_ITERATION - 1
+            )
             queued = taken.queued[result.pod.uid]
             self._record_result(result, taken.profile)
             if result.assumed is None:

@@ -1,12 +1,11 @@
-"""Placing a group's members one by one, each seeing those before it, and counting what would fit.
+"""Placing a group's members one by one, in one order or in others; `group_cycle` decides each.
 
-Group decisions run `place` for one order of the members and one placement; its driver makes the
-decision of each member (`MemberRequest`), so that extenders can answer and events be handled
-between two of them. Before that they count by resources alone: `GroupCapacity` once, `FreeCapacity`
-while victims of preemption return to their nodes. Invariants: a member that has a node is assumed
-and reserved there until `undo_attempt`, and each was decided on columns written right before; a
-count is never below what filters would let pass, whatever the order of the members, and for members
-that are alike and filters that look at each row on its own it is exact.
+`place` yields a `MemberRequest` for each member, and its driver sends the Decision back, so that
+extenders can answer and events are handled between two members. Two drivers exist: the operator's
+`scheduler.gangs.group_cycle.GroupCycle`, and `answered` below, for explanations, shadows,
+simulations and replays. Members are placed one after the other because each must see those before
+it. Invariants: a member that has a node is assumed and reserved there until `undo_attempt`, and
+each was decided on columns written right before.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ class GroupContext:
     quorum: "Quorum | None" = None
     """An attempt ends when this cannot be reached any more; None: every member is tried."""
     refusals: "Refusals | None" = None
-    """Where refusals are noted; None: attempts on a fork, which wake no pod."""
+    """The refusals that attempts note; None: attempts on a fork, which wake no pod."""
     shares_volumes: bool = False
     """Whether members may go elsewhere than to the node that one of them, placed in the same
     attempt, has chosen for a claim which they share."""
@@ -72,9 +71,9 @@ class Quorum:
     scheduled: int
 
     def is_missed(self, attempt: "GroupAttempt", placed: int, remaining: int) -> bool:
-        """Whether it cannot be reached with those placed by an attempt and those that remain.
+        """Whether the members placed by an attempt and those that remain are too few.
 
-        The attempt then says so.
+        If so, the reason is noted in the attempt.
         """
         status = placement_feasible(self.min_count, self.scheduled + placed, remaining)
         if status.code is Code.UNSCHEDULABLE:
@@ -99,7 +98,7 @@ class MemberRequest:
     obstacle: str = ""
     """The reason why the member does not preempt by itself."""
     shares_volumes: bool = False
-    """As in the context."""
+    """Whether the member may leave the node of a claim that it shares, as GroupContext says."""
 
     def prepare(self) -> None:
         """Write the columns, and into the state which of their rows there are."""
@@ -136,7 +135,7 @@ class MemberResult:
     failure: Failure | None = None
     plugin_failures: tuple[PluginFailure, ...] = ()
     api_call: APICall | None = None
-    """What PostFilter wants done in the cluster."""
+    """The write to the cluster that PostFilter asks for; None: it asks for none."""
     nominated_to: str = ""
     """The nomination that the assumption took the place of."""
 
@@ -196,9 +195,9 @@ class GroupRequest:
 
     group: PodGroup
     members: Sequence[PodInfo]
-    """Those to be placed, in the order in which they are tried; at least one."""
+    """The members to be placed, in the order in which they are tried; at least one."""
     scheduled: Sequence[PodInfo] = ()
-    """Those that count as placed: bound or assumed, and not terminating."""
+    """The members that count as placed: bound or assumed, and not terminating."""
     finished: int = 0
     """Members that ran to their end and count."""
     finished_by_role: Mapping[str, int] = field(default_factory=dict)
@@ -210,8 +209,8 @@ class GroupRequest:
     ending: frozenset[str] | None = None
     """Uids of the pods in whose place room is kept already; None: there is none."""
     goes_on: Callable[[bool], bool] = bool
-    """From whether there is time for another order to whether it is tried; a recording takes down
-    what was said, and a replay says it again."""
+    """Called with whether there is time for another order; returns whether that order is tried. A
+    recording notes the answers and a replay repeats them, because clocks differ."""
     known_to_end: frozenset[str] | None = None
     """Uids of the pods in whose place room may be kept, beside terminating ones; None: of all."""
 
@@ -236,8 +235,9 @@ class GroupRequest:
 
 
 Result = TypeVar("Result")
-Steps: TypeAlias = Generator[MemberRequest | None, Decision, Result]
-"""Asks for decisions, and where it yields None its driver may handle events; gives a result."""
+GroupSteps: TypeAlias = Generator[MemberRequest | None, Decision, Result]
+"""A generator that yields requests for decisions on members and is sent the Decisions, yields None
+to let its driver handle events, and returns the result."""
 
 
 def place(
@@ -245,7 +245,7 @@ def place(
     members: Sequence[PodInfo],
     placement: Placement = EVERYWHERE,
     nodes: Mapping[str, str] | None = None,
-) -> Steps[GroupAttempt]:
+) -> GroupSteps[GroupAttempt]:
     """Place members in this order; one without a node does not keep the next from being tried.
 
     `nodes` are those that members may be placed on, by uid, where only one will do.
@@ -266,7 +266,7 @@ def _place_each(
     members: Sequence[PodInfo],
     attempt: GroupAttempt,
     nodes: Mapping[str, str] | None,
-) -> Steps[None]:
+) -> GroupSteps[None]:
     refused: dict[Hashable, MemberResult] = {}
     placed, quorum = 0, context.quorum
     for number, pod in enumerate(members):
@@ -277,6 +277,8 @@ def _place_each(
             failure = Failure.too_complex(pod.spec)
             attempt.results.append(MemberResult(pod, state, failure=failure))
             continue
+        # A member that is like a refused one gets its answer without a decision, until another
+        # member is placed: that may change what affinity says.
         key = None if nodes else likeness(pod)
         known = refused.get(key) if key is not None else None
         if known is not None:
@@ -310,7 +312,7 @@ def _place_each(
         quorum.is_missed(attempt, placed, 0)
 
 
-def answered(steps: Steps[Result]) -> Generator[None, None, Result]:
+def answered(steps: GroupSteps[Result]) -> Generator[None, None, Result]:
     """The steps with each member decided at once; its driver may handle events between two."""
     try:
         ask = next(steps)
@@ -401,14 +403,16 @@ def is_about_spec(decision: Decision) -> bool:
 # --- other orders ------------------------------------------------------------------------------
 
 MAX_ORDERS: Final = 24
+"""Orders of a group's members that are tried after the first one. The time that the profile gives
+(`secondLookMilliseconds`) ends most searches before."""
 
 
 def try_other_orders(
     context: GroupContext, request: GroupRequest, last: GroupAttempt, budget_seconds: float
-) -> Steps[tuple[GroupAttempt | None, int]]:
-    """Try other orders where the last one failed: (what meets the request, how many were tried).
+) -> GroupSteps[tuple[GroupAttempt | None, int]]:
+    """Try other orders after one that failed: (the attempt that meets the request, number tried).
 
-    What was tried in vain is undone; None: all of it.
+    Attempts that do not meet it are undone; None: no order does.
     """
     orders, tried = MemberOrders(context, request, budget_seconds), 0
     if not orders.is_worth_it(request.needed):
@@ -435,7 +439,7 @@ class MemberOrders:
         self._given = {_identity(members)}
 
     def is_worth_it(self, needed: int) -> bool:
-        """Whether an order can matter: the members differ, and so many could be held at all."""
+        """Whether an order can matter: members differ, and `needed` could be held at all."""
         # What the last attempt assumed has been undone in the cache alone.
         self._context.world.cache.update_snapshot()
         members, world, profile = self._members, self._context.world, self._context.profile

@@ -1,9 +1,10 @@
-"""The decision on a group: nodes for enough of its members, or for none.
+"""The decision on a group, nodes for enough of its members or for none; `group_cycle` drives it.
 
-The scheduler's group cycle, explanations, reruns and replays drive `decide_group`. Of several
-placements some are tried and the best one is taken (`PlacementChoice`). Invariants: when a decision
-says that the group is placed, the members with nodes are assumed there, and they are enough;
-otherwise the World is as it was, and `member_failures` and `reserve_nodes` say what follows.
+`decide_group` is a generator: it yields requests for single decisions and is sent the answers
+(`group_attempt` names the two drivers). `scheduler.gangs.submit_group_result` carries the result
+out. Of several placements some are tried and the best one is taken (`PlacementChoice`). Invariants:
+when a decision says that the group is placed, the members with nodes are assumed there, and they
+are enough; otherwise the World is as it was, and `member_failures` says what each member waits for.
 `RemainingMembers` are those that are left when a group is placed. What is tried, and which
 placement is best, follows from scores and then from the labels' values, never from chance.
 """
@@ -31,10 +32,10 @@ from stellwerk.world.gangs.group_attempt import (
     GroupAttempt,
     GroupContext,
     GroupRequest,
+    GroupSteps,
     MemberResult,
     Quorum,
     Refusals,
-    Steps,
     is_about_spec,
     likeness,
     place,
@@ -65,8 +66,9 @@ PREEMPTION: Final = "pod group preemption: "
 ONGOING_PREEMPTION: Final = "ongoing preemption on nominated nodes"
 NO_PLACEMENTS: Final = "no feasible placements found"
 MAX_PLACEMENTS_TRIED: Final = 10
-"""Of more placements, only so many are tried: the best by what their rows could hold."""
-Deciding: TypeAlias = Steps["GroupDecision"]
+"""Placements of a group that are tried. If there are more, the ten that promise most are, by what
+their nodes could hold: an attempt costs a decision for each member, counting does not."""
+Deciding: TypeAlias = GroupSteps["GroupDecision"]
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class GroupDecision:
     placements: int = 1
     """The number of placements that there were."""
     attempts: int = 1
-    """In all: placements, and orders of the members."""
+    """The number of attempts, over placements and orders of the members."""
     same_for_all: bool = False
     """The message is each member's, too: none was tried."""
     rejected_by: frozenset[str] = frozenset({GANG_SCHEDULING})
@@ -197,7 +199,7 @@ def _say_preemption(decision: GroupDecision, found: GroupPreemption | str) -> No
         decision.says_victims = True
 
 
-def _placed_on_fork(fork: GroupContext, request: GroupRequest) -> Steps[GroupAttempt | str]:
+def _placed_on_fork(fork: GroupContext, request: GroupRequest) -> GroupSteps[GroupAttempt | str]:
     """The group in the best of its placements on a fork; or why there is none."""
     message, context = NO_PLACEMENTS, replace(fork, quorum=_quorum(fork.profile, request))
     for keys in _levels(fork.profile, request.group):
@@ -411,23 +413,23 @@ class RemainingMembers:
         group, results = decision.request.group, decision.attempt.results
         goes_back = ReleaseRule.REMAINDER_STAYS_A_GROUP in compatibility
         self.again = [each for each in results if decision.placed and goes_back and _is_left(each)]
-        """Those for which the group is tried again at once."""
+        """The results of members for which the group is tried again at once."""
         is_tried = (
             decision.placed
             and not goes_back
             and not (group.evicted_whole or group.has_constraints or group.topology)
         )
         self.results = [each for each in results if is_tried and _may_preempt(each)]
-        """Those that are tried by themselves, as members of the group."""
+        """The results of members that are tried by themselves, as members of the group."""
         self.uids = {each.pod.uid for each in self.results}
         self._refused: set[Hashable] = set()
 
     def is_refused(self, pod: PodInfo) -> bool:
-        """Whether nothing came of one that is like it."""
+        """Whether a member that is like this one was tried without success."""
         return likeness(pod) in self._refused
 
     def helps(self, decision: Decision) -> bool:
-        """Whether it was worth it: the pod has a node by itself, or what makes room for it."""
+        """Whether the decision gives the pod a node by itself, or a way to make room for it."""
         if decision.failure is None or decision.candidate is not None:
             return True
         post_filter = decision.post_filter

@@ -1,8 +1,8 @@
-"""Taking up a group: its members from the queue, why it is not to be tried, and its request.
+"""Taking up a group for `group_cycle`: its members, why it is not tried, and its request.
 
-The scheduler's group cycle and reruns take a group up (`take_members`, `why_untried`); explanations
-have a request made, too, and group decisions read it. Invariants: each member that was taken is in
-`TakenGroup.queued` or `skipped`; whether a group is placed is decided by its request alone.
+The group cycle and reruns of recordings call `take_members` and `why_untried`; explanations have a
+request made, too. Invariants: each member that was taken is in `TakenGroup.queued` or `skipped`;
+whether a group is placed is decided by its request alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class TakenGroup:
     queued: dict[str, QueuedPod]
     """By uid; the one that was popped comes first."""
     skipped: list[QueuedPod] = field(default_factory=list)
-    """Those that turned out to be terminating, or assumed already: the queue is done with them."""
+    """Members that turned out to be terminating, or assumed: the queue is done with them."""
 
     def request(self, world: World) -> GroupRequest:
         """The request for a node for each member, in the order in which they are tried."""

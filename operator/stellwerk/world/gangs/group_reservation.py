@@ -95,16 +95,16 @@ def keep_room(
     granted, namespace = gang_args(profile).reservation, members.key.namespace
     if granted is None or refused:
         return 0.0, refused
-    book, now = world.pod_groups, world.clock.monotonic()
-    for name, each in list(book.kept_room.items()):
+    states, now = world.pod_groups, world.clock.monotonic()
+    for name, each in list(states.kept_room.items()):
         if each.forgotten_at <= now:
-            del book.kept_room[name]
+            del states.kept_room[name]
     forgotten_at = now + granted.max_seconds + granted.cooldown_seconds
-    kept = book.kept_room.get(namespace) or KeptRoom(now, forgotten_at)
+    kept = states.kept_room.get(namespace) or KeptRoom(now, forgotten_at)
     others = {
         node_name
         for key in kept.groups - {members.key}
-        for uid in (book.groups[key].pods if key in book.groups else ())
+        for uid in (states.groups[key].pods if key in states.groups else ())
         if (node_name := world.nominator.node_of(uid))
     }
     total = len(world.cache.snapshot.row_of)
@@ -114,8 +114,8 @@ def keep_room(
             f"{len(wanted)} nodes would be kept for it, and {len(others)} are for other groups of "
             f'the namespace "{namespace}", which is granted {most} of {total}'
         )
-    book.kept_room[namespace] = kept
-    kept.groups = {key for key in kept.groups if key in book.groups} | {members.key}
+    states.kept_room[namespace] = kept
+    kept.groups = {key for key in kept.groups if key in states.groups} | {members.key}
     return kept.since + granted.max_seconds - now, ""
 
 
@@ -124,7 +124,7 @@ class Reservation:
     """The nodes that members are nominated to while victims end, or others by themselves."""
 
     nodes: Mapping[str, str]
-    """By uid; empty: they are kept no longer."""
+    """The name of each member's node, by uid; empty: nodes are kept no longer."""
     left_seconds: float
     """The time for which they are still kept, at most 0 if it is over; the first of its queue keeps
     what its victims leave."""

@@ -1,11 +1,13 @@
-"""The order of the groups of one queue, where profiles keep it, and of the members of one group.
+"""When members are tried: the order of groups and members, and the gates that `group_events` opens.
 
-The first is the waiting group of the highest priority, the oldest of these. One behind it is
-inadmissible unless capacity is reserved for the first: nominated members keep pods of no higher
-priority off their nodes, so that what is placed beside them cannot delay it. Group cycles and
-explanations ask; group events have those tried that follow. Invariants: the order follows from the
-World alone, and a group that was put back is tried again once the one that it was put back for has
-been tried, placed or lost.
+A profile may keep the order of a queue. Its first is the waiting group of the highest priority, the
+oldest of these. A group behind it is inadmissible unless nodes are kept for the first: nominated
+members keep pods of no higher priority off their nodes, so that what is placed beside them cannot
+delay it. Group cycles and explanations ask for the order; `GroupGates` keeps the state of groups in
+step with pods and objects, for `scheduler.gangs.group_events` and for simulations. Invariants: the
+order follows from the World alone; a group that was put back is tried again once the one that it
+was put back for has been tried, placed or lost; after a change every member whose group it has
+opened is on its way to activeQ.
 """
 
 import math
@@ -92,11 +94,11 @@ def _obstacle(world: World, first: GroupMembers, members: GroupMembers) -> str:
 
 
 def _waits(world: World, members: GroupMembers) -> bool:
-    book = world.pod_groups
+    states = world.pod_groups
     return (
         _is_strict(world, members)
-        and not book.why_closed(members)
-        and not book.is_satisfied(members)
+        and not states.why_closed(members)
+        and not states.is_satisfied(members)
     )
 
 
@@ -149,7 +151,7 @@ def requeue_inadmissible(world: World, members: GroupMembers, taken: Iterable[Qu
 
 
 def after_attempt(world: World, members: GroupMembers) -> None:
-    """Have those tried that were put back for a group which has been tried now."""
+    """Activate the groups that were put back for a group which has been tried now."""
     queue = queue_of(world, members)
     if queue is not None:
         queue.inadmissible.pop(members.key, None)
@@ -157,7 +159,7 @@ def after_attempt(world: World, members: GroupMembers) -> None:
 
 
 def after_change(world: World, members: GroupMembers) -> None:
-    """Have those tried that were put back for a group whose object or pods have changed now."""
+    """Activate the groups that were put back for a group whose object or pods have changed now."""
     group = members.group
     queue = world.pod_groups.queues.of(group) if group is not None else None
     if queue is not None and queue.first == members.key:
@@ -165,7 +167,7 @@ def after_change(world: World, members: GroupMembers) -> None:
 
 
 def activate_admissible(world: World, queue: GroupQueue | None) -> None:
-    """Have the groups of a queue tried that were inadmissible and no longer are."""
+    """Activate the groups of a queue that were inadmissible and no longer are."""
     if queue is None or not queue.inadmissible:
         return
     first, groups = first_of(world, queue), world.pod_groups.groups
@@ -190,23 +192,23 @@ def _activate(world: World, queue: GroupQueue, members: GroupMembers) -> None:
 
 
 def _unnoticed(_: PodGroupKey) -> None:
-    """A change that nothing else follows."""
+    """Do nothing after a change, as in simulations."""
 
 
 class GroupGates:
-    """Keeps the book of groups in step with pods and objects, and opens gates of members."""
+    """Keeps the state of groups in step with pods and objects, and opens gates of members."""
 
     def __init__(
         self, world: World, on_changed: Callable[[PodGroupKey], None] = _unnoticed
     ) -> None:
         """`on_changed` is called with a group after each change of it, or of its pods."""
-        self._world, self._book = world, world.pod_groups
+        self._world, self._states = world, world.pod_groups
         self._on_changed = on_changed
 
     def put_pod(self, pod: PodInfo) -> PodGroupKey | None:
         """A pod that is or was a member, before the queue sees it; returns the group it left."""
-        is_new = pod.group is not None and self._book.key_of.get(pod.uid) != pod.group
-        left = self._book.put_pod(pod, pod.group)
+        is_new = pod.group is not None and self._states.key_of.get(pod.uid) != pod.group
+        left = self._states.put_pod(pod, pod.group)
         if pod.group is not None:
             if is_new and pod.node_name:
                 # Its group needs one less; a new one without a node brings the others along.
@@ -216,7 +218,7 @@ class GroupGates:
 
     def take_pod(self, uid: str) -> PodGroupKey | None:
         """A member is gone; returns its group (None: it was no member)."""
-        key = self._book.take_pod(uid)
+        key = self._states.take_pod(uid)
         if key is not None:
             self.changed(key)
             self.activate_one(key)
@@ -230,10 +232,10 @@ class GroupGates:
         """
         parsed = (parse_pod_group if kind == "PodGroup" else parse_coscheduling_group)(obj)
         key = parsed.key
-        members = self._book.groups.get(key)
+        members = self._states.groups.get(key)
         before = members.group if members is not None else None
-        queue = self._book.queues.of(before) if before is not None else None
-        self._book.put_group(parsed)
+        queue = self._states.queues.of(before) if before is not None else None
+        self._states.put_group(parsed)
         if before is not None and parsed.is_worth_retrying_after(before):
             self.activate_one(key)
             activate_admissible(self._world, queue)
@@ -244,25 +246,25 @@ class GroupGates:
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") or "default"
         key = PodGroupKey(GROUP_KINDS[kind], namespace, metadata["name"])
-        members = self._book.groups.get(key)
+        members = self._states.groups.get(key)
         group = members.group if members is not None else None
         uid = metadata.get("uid")
         if group is not None and uid and group.uid and uid != group.uid:
             return
-        queue = self._book.queues.of(group) if group is not None else None
-        self._book.take_group(key)
+        queue = self._states.queues.of(group) if group is not None else None
+        self._states.take_group(key)
         activate_admissible(self._world, queue)
         self.changed(key)
 
     def changed(self, key: PodGroupKey) -> None:
         """Open or close the gate of a group that has changed, and tell of it."""
-        members = self._book.groups.get(key)
+        members = self._states.groups.get(key)
         if members is not None:
             if not members.pending.total():
                 members.waiting_since = None
             elif members.waiting_since is None:
                 members.waiting_since = self._world.clock.monotonic()
-            closed = bool(self._book.why_closed(members))
+            closed = bool(self._states.why_closed(members))
             if members.is_closed is not closed:
                 members.is_closed = closed
                 (self._gate if closed else self._activate_gated)(members)
@@ -270,8 +272,8 @@ class GroupGates:
         self._on_changed(key)
 
     def activate_one(self, key: PodGroupKey) -> None:
-        """The group has another size: have it tried, were it but for one that it waited for."""
-        members, entries = self._book.groups.get(key), self._world.queue.entries
+        """Activate one waiting member of a group whose size has changed; it brings the others."""
+        members, entries = self._states.groups.get(key), self._world.queue.entries
         if members is None or not members.pending.total():
             return
         for uid, pod in members.pods.items():
@@ -281,7 +283,7 @@ class GroupGates:
                 return
 
     def _gate(self, members: GroupMembers) -> None:
-        """Members that were refused wait for their group from here on, and no more for room."""
+        """Gate the members that were refused: they wait for their group now, no longer for room."""
         for uid in members.pods:
             self._world.queue.rerun_pre_enqueue(uid, Place.UNSCHEDULABLE)
 

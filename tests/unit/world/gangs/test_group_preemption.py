@@ -202,7 +202,7 @@ def test_of_many_pods_no_more_go_than_must_where_members_are_spread() -> None:
 
 
 def test_what_cannot_be_found_out_in_time_evicts_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_preemption, "MOST_DECISIONS", 0)
+    monkeypatch.setattr(group_preemption, "MAX_MEMBER_DECISIONS", 0)
     keeps_away = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
