@@ -24,7 +24,7 @@ from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGr
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
 from stellwerk.world.decide import Decision, Failure
-from stellwerk.world.extenders import Extenders, KeptExtenders
+from stellwerk.world.extenders import KeptExtenders
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
     GroupRequest,
@@ -149,7 +149,9 @@ class GroupCycle:
             await self.submit.requeue_members(taken, decision)
         self._count(taken, decision)
         if beside is not None:
-            for _ in beside.look(request, _decided(taken, decision)):
+            nodes = nodes_of(decision.attempt) if decision.placed else {}
+            decided = DecidedGroup(taken.members.key.shown, nodes, decision.message)
+            for _ in beside.look(request, decided):
                 await taken.slices.pass_on()
 
     async def _try_again(self, taken: GroupInCycle) -> None:
@@ -206,6 +208,7 @@ class GroupCycle:
             deciding.close()
 
     async def _in_slices(self, taken: GroupInCycle, deciding: Deciding) -> GroupDecision:
+        """Drive the generator of the decision: answer its requests for members, pause between."""
         try:
             ask = next(deciding)
             while True:
@@ -225,18 +228,19 @@ class GroupCycle:
         state, now = ask.state, self.world.clock.monotonic
         for slices_left in reversed(range(MOST_SLICES)):
             state.slice_seconds = MEMBER_SLICE_SECONDS if slices_left else None
-            decision = await self._attempt_at(taken.extenders, ask)
+            # Extenders are not asked about members on a fork, which nothing comes of.
+            if taken.extenders is None or ask.world is not self.world:
+                decision = decided_at_once(ask)
+            else:
+                ask.prepare()
+                decision = await decide_with_extenders(
+                    ask.world, ask.pod, ask.profile, taken.extenders, state
+                )
             if state.unfinished is None:
                 break
             await in_slices(state.unfinished, now)
             state.begin_anew()
         return decision
-
-    async def _attempt_at(self, extenders: Extenders | None, ask: MemberRequest) -> Decision:
-        if extenders is None or ask.world is not self.world:
-            return decided_at_once(ask)
-        ask.prepare()
-        return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
     def _keep(self, taken: GroupInCycle, ask: MemberRequest, decision: Decision) -> None:
         """Keep what explains a member's decision, and log it; of trials on a fork nothing is."""
@@ -263,9 +267,3 @@ class GroupCycle:
             undo_attempt(context, decision.attempt)
             decision.placed = False
             decision.message = "members were lost while the group was decided"
-
-
-def _decided(taken: GroupInCycle, decision: GroupDecision) -> DecidedGroup:
-    """The outcome that shadows compare with."""
-    nodes = nodes_of(decision.attempt) if decision.placed else {}
-    return DecidedGroup(taken.members.key.shown, nodes, decision.message)

@@ -122,7 +122,10 @@ class GroupEvictions:
     async def _carry_out(self, eviction: GroupEviction) -> None:
         missed = False
         try:
-            reason = _reason(eviction)
+            note = f"Preempted by podgroup {eviction.group.uid} on node cluster"
+            reason = EvictionReason(
+                eviction.profile_name, "podgroup", note, related=eviction.reference
+            )
             *others, last = eviction.victims
             for part in range(0, len(others), MAX_EVICTIONS_AT_ONCE):
                 together = others[part : part + MAX_EVICTIONS_AT_ONCE]
@@ -144,11 +147,6 @@ class GroupEvictions:
         gone = all(world.cache.pod(victim.uid) is None for victim in eviction.victims)
         if at_once or gone:
             world.activate(eviction.members)
-
-
-def _reason(eviction: GroupEviction) -> EvictionReason:
-    note = f"Preempted by podgroup {eviction.group.uid} on node cluster"
-    return EvictionReason(eviction.profile_name, "podgroup", note, related=eviction.reference)
 
 
 @dataclass(slots=True)

@@ -19,8 +19,6 @@ from stellwerk.framework.types import OK, Code, CycleState, PluginFailure, Statu
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
-from stellwerk.snapshot.columns import Mask
-from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import Decision, Failure, decide, release
 from stellwerk.world.gangs.group_capacity import all_alike, could_hold
 from stellwerk.world.gangs.placements import EVERYWHERE, Placement
@@ -103,9 +101,14 @@ class MemberRequest:
     def prepare(self) -> None:
         """Write the columns, and into the state which of their rows there are."""
         snapshot, state = self.world.cache.update_snapshot(), self.state
-        state.among = (
-            _only(snapshot, self.node_name) if self.node_name else self.placement.rows(snapshot)
-        )
+        if self.node_name:
+            among = np.zeros(snapshot.size, np.bool_)
+            row = snapshot.row_of.get(self.node_name)
+            if row is not None:
+                among[row] = True
+            state.among = among
+        else:
+            state.among = self.placement.rows(snapshot)
         state.group = self.pod.group
         state.preemption_obstacle = self.obstacle
         state.shares_volumes = self.shares_volumes
@@ -375,14 +378,6 @@ def _assume(context: GroupContext, result: MemberResult, decision: Decision) -> 
         result.failure = Failure.error(str(raised))
     _, failures = release(world, framework, result.state, assumed)
     result.plugin_failures += tuple(failures)
-
-
-def _only(snapshot: Snapshot, node_name: str) -> Mask:
-    among: Mask = np.zeros(snapshot.size, np.bool_)
-    row = snapshot.row_of.get(node_name)
-    if row is not None:
-        among[row] = True
-    return among
 
 
 def likeness(pod: PodInfo) -> Hashable | None:

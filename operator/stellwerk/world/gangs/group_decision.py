@@ -243,7 +243,12 @@ def _decide_at(context: GroupContext, request: GroupRequest, keys: Sequence[str]
             undo_attempt(context, attempt)
     if decision.placed or decision.attempt.broken:
         return decision
-    return (yield from _in_other_orders(context, decision))
+    # The attempt that came closest is tried again in other orders.
+    met, tried = yield from try_other_orders(
+        context, request, decision.attempt, request.budget_seconds
+    )
+    decision.attempts += tried
+    return decision if met is None else replace(decision, attempt=met, placed=True, message="")
 
 
 def _best_of(context: GroupContext, request: GroupRequest, found: Domains) -> Deciding:
@@ -291,16 +296,6 @@ def _nominated_placement(
     del counts[-1]
     # Placements have one order: of equal ones, the first.
     return max(sorted(counts), key=counts.__getitem__, default=None)
-
-
-def _in_other_orders(context: GroupContext, first: GroupDecision) -> Deciding:
-    """Try other orders where the first attempt came closest; the first decision if none helps."""
-    request = first.request
-    met, tried = yield from try_other_orders(
-        context, request, first.attempt, request.budget_seconds
-    )
-    first.attempts += tried
-    return first if met is None else replace(first, attempt=met, placed=True, message="")
 
 
 def _decision(request: GroupRequest, attempt: GroupAttempt, found: Domains) -> GroupDecision:
@@ -419,7 +414,11 @@ class RemainingMembers:
             and not goes_back
             and not (group.evicted_whole or group.has_constraints or group.topology)
         )
-        self.results = [each for each in results if is_tried and _may_preempt(each)]
+        self.results = [
+            each
+            for each in results
+            if is_tried and _is_left(each) and each.pod.spec.preemption_policy != PREEMPT_NEVER
+        ]
         """The results of members that are tried by themselves, as members of the group."""
         self.uids = {each.pod.uid for each in self.results}
         self._refused: set[Hashable] = set()
@@ -445,10 +444,6 @@ def _is_left(result: MemberResult) -> bool:
     failure = result.failure
     is_refused = result.assumed is None and failure is not None and failure.rejected
     return is_refused and not result.pod.spec.too_complex
-
-
-def _may_preempt(result: MemberResult) -> bool:
-    return _is_left(result) and result.pod.spec.preemption_policy != PREEMPT_NEVER
 
 
 # --- several placements -------------------------------------------------------------------------

@@ -113,7 +113,10 @@ def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGrou
     fork = _fork(context)
     yield None
     others = yield from preemption_units(fork.world, request.group.key)
-    rule = _rule(context)
+    args = context.profile.loaded.args.get("DefaultPreemption")
+    rule = VictimRule(
+        args if isinstance(args, DefaultPreemptionArgs) else None, context.world.objects
+    )
     units = [
         each
         for each in others
@@ -285,13 +288,6 @@ def _remove_leaving(world: World, priority: int | None = None) -> bool:
     for pod in leaving:
         world.cache.remove_pod(pod.uid)
     return bool(leaving)
-
-
-def _rule(context: GroupContext) -> VictimRule:
-    """The rule of the profile on victims."""
-    args = context.profile.loaded.args.get("DefaultPreemption")
-    known = args if isinstance(args, DefaultPreemptionArgs) else None
-    return VictimRule(known, context.world.objects)
 
 
 def _fork(context: GroupContext) -> GroupContext:
