@@ -1,6 +1,6 @@
 """A PodGroup as the scheduler sees it, of either API, with the annotations of ours.
 
-Event handlers parse the objects into the book of groups. Annotations are for settings that the API
+Event handlers parse the objects into the state of groups. Annotations are for settings that the API
 has no fields for. Invariants: a record says all that the scheduler asks of a group; what an
 annotation says that cannot be used is among `problems` and changes nothing, names that none of them
 has included.

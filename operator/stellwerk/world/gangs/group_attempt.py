@@ -75,8 +75,8 @@ class Quorum:
         """
         status = placement_feasible(self.min_count, self.scheduled + placed, remaining)
         if status.code is Code.UNSCHEDULABLE:
-            attempt.in_vain = status.reasons[0]
-        return bool(attempt.in_vain)
+            attempt.gave_up = status.reasons[0]
+        return bool(attempt.gave_up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class GroupAttempt:
     results: list[MemberResult] = field(default_factory=list)
     broken: str = ""
     """The error that ended it before its time; empty: there was none."""
-    in_vain: str = ""
+    gave_up: str = ""
     """The reason why members were left untried: too few could be placed; empty: none was."""
 
     @property

@@ -304,7 +304,7 @@ def _decision(request: GroupRequest, attempt: GroupAttempt, found: Domains) -> G
         return GroupDecision(request, attempt, placed=True, placements=count)
     if attempt.broken:
         return GroupDecision(request, attempt, message=attempt.broken, placements=count)
-    why = attempt.in_vain or UNSCHEDULABLE_GROUP
+    why = attempt.gave_up or UNSCHEDULABLE_GROUP
     message = f"0/{count} placements are available, first placement status: {why}"
     return GroupDecision(request, attempt, message=message, placements=count)
 

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from stellwerk.framework.extension_points import COUNTS_ROOM
+from stellwerk.framework.types import PluginFailure
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.plugins import node_resources_fit, registry
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.world.gangs.group_attempt import GroupRequest
 from stellwerk.world.gangs.group_capacity import UNCOUNTED, capacity, counted_resources
 from stellwerk.world.gangs.group_decision import MAX_PLACEMENTS_TRIED, GroupDecision, decide_group
@@ -132,3 +135,14 @@ def test_without_a_plugin_that_counts_nothing_limits_the_members_of_a_node() -> 
     found = capacity(world.world, world.served, pods)
     assert not found.exact
     assert found.per_row.tolist() == [UNCOUNTED]
+
+
+@pytest.mark.usefixtures("_fork")
+def test_a_plugin_of_a_user_that_counts_nonsense_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_with(FORK, *TWO_NODES)
+    (plugin,) = COUNTS_ROOM.among(world.served.framework.plugins[ExtensionPoint.FILTER])
+    monkeypatch.setattr(type(plugin.plugin), "counted_resources", lambda *_: 3)  # type: ignore[attr-defined]
+    world = world_with(FORK, *TWO_NODES)
+    pods = [parse_pod(each) for each in members(3, "1")]
+    with pytest.raises(PluginFailure, match=r"CountsRoom.*RoomFork.*answered int, not names"):
+        counted_resources(world.world, world.served, pods)
