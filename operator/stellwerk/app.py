@@ -102,7 +102,7 @@ from stellwerk.supervision import (
     take_signals,
     until_stopped,
 )
-from stellwerk.world.gangs.pod_groups import PodGroupBook
+from stellwerk.world.gangs.pod_groups import PodGroupStates
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 from stellwerk_kube.clock import Clock, SuspendAwareClock, SystemClock
@@ -409,7 +409,7 @@ def _world(
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(numbers),
-        pod_groups=PodGroupBook(
+        pod_groups=PodGroupStates(
             lambda name: name in profiles.served, profiles.profile_name, cache.assumed_pods
         ),
     )

@@ -25,7 +25,7 @@ from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
 from stellwerk.models.pod import PodInfo, ResolvePriority, parse_pod
 from stellwerk.plugins.registry import watched_kinds
 from stellwerk.profiles.spec.profile import LoadedProfile
-from stellwerk.world.gangs.pod_groups import PodGroupBook
+from stellwerk.world.gangs.pod_groups import PodGroupStates
 from stellwerk.world.loop import ActiveQ
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World, offline_profile
@@ -125,7 +125,7 @@ def make_world(  # noqa: PLR0913 - what a World begins with, and what is special
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(Random(seed)),
-        pod_groups=PodGroupBook(
+        pod_groups=PodGroupStates(
             lambda name: name in profiles.served, profiles.profile_name, cluster_cache.assumed_pods
         ),
     )

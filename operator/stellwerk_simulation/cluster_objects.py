@@ -12,9 +12,9 @@ from typing import Final, Self
 from stellwerk.models.api_kinds import newest_form
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import COSCHEDULING_API, GROUP_KINDS
+from stellwerk.models.pod_group import COSCHEDULING_API, GROUP_KINDS
 from stellwerk.profiles.spec.profile import KIND as PROFILE
-from stellwerk.world.gangs.group_gates import GroupGates
+from stellwerk.world.gangs.queue_order import GroupGates
 from stellwerk.world.world import World
 from stellwerk_kube import admission
 from stellwerk_kube.daemon_pods import DAEMON_SET

@@ -22,10 +22,10 @@ from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, CycleState, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.plugins.dynamic_resources.claims import is_allocated, reserved_for, uid_of
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk_kube.errors import NotFound
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_claim import is_allocated, reserved_for, uid_of
 
 TEMPLATE: Final = "ResourceClaimTemplate"
 POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"

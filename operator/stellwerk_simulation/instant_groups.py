@@ -10,7 +10,7 @@ from functools import partial
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.steps import finished
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.world.decide import Failure, apply, decide, requeue
 from stellwerk.world.gangs.group_attempt import MemberResult, answered
 from stellwerk.world.gangs.group_decision import (
@@ -18,10 +18,9 @@ from stellwerk.world.gangs.group_decision import (
     RemainingMembers,
     decide_group,
     member_failures,
-    reserve_nodes,
-    try_with_reservation_once_more,
 )
 from stellwerk.world.gangs.group_request import TakenGroup, Untried, take_members, why_untried
+from stellwerk.world.gangs.group_reservation import reserve_nodes, try_with_reservation_once_more
 from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible, requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Final
 
 from stellwerk.models.api_kinds import newest_form
-from stellwerk.models.pod_group_key import COSCHEDULING_API
+from stellwerk.models.pod_group import COSCHEDULING_API
 from stellwerk.models.volumes import BIND_COMPLETED
 from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk_kube.admission import Admission

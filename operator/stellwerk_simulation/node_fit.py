@@ -19,7 +19,7 @@ import numpy as np
 
 from stellwerk.framework.diagnosis import reason_counts
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.pod_group_key import COSCHEDULING_LABEL
+from stellwerk.models.pod_group import COSCHEDULING_LABEL
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.decide import decide

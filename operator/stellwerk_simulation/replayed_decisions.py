@@ -27,7 +27,7 @@ from stellwerk.journal.entries import (
     InitialState,
 )
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.world.decide import Decision, Failure, requeue
 from stellwerk.world.extenders import (
@@ -40,13 +40,13 @@ from stellwerk.world.extenders import (
 )
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
+    GroupRequest,
     MemberRequest,
     MemberResult,
     decided_at_once,
     undo_attempt,
 )
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.pod_status import LEAVE_NOMINATION
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World

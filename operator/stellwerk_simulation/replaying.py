@@ -37,11 +37,10 @@ from stellwerk.journal.entries import (
     Yielded,
 )
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.world.decide import Decision, Failure, apply, decide, release, requeue
-from stellwerk.world.gangs.group_attempt import nodes_of
+from stellwerk.world.gangs.group_attempt import GroupRequest, nodes_of
 from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk_kube.json_values import JsonObject

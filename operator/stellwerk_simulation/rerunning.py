@@ -27,7 +27,7 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import GROUP_KINDS
+from stellwerk.models.pod_group import GROUP_KINDS
 from stellwerk.profiles.spec.profile import KIND
 from stellwerk.world.decide import apply, decide
 from stellwerk_kube.json_values import JsonObject

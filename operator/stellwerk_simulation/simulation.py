@@ -23,7 +23,7 @@ from stellwerk.plugins.dynamic_resources.claims import why_not_ready
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
 from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.decide import Failure, apply, decide
-from stellwerk.world.gangs.group_gates import GroupGates
+from stellwerk.world.gangs.queue_order import GroupGates
 from stellwerk.world.world import World
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject

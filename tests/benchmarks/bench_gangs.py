@@ -20,9 +20,8 @@ from stellwerk.garbage import collect_seldom
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.world.decide import decide
-from stellwerk.world.gangs.group_attempt import answered
+from stellwerk.world.gangs.group_attempt import GroupRequest, answered
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod

@@ -14,8 +14,8 @@ from stellwerk.plugins.dynamic_resources.bind_claim import (
     ClaimReservations,
     path_of,
 )
-from stellwerk.plugins.dynamic_resources.claims import reserved_for
 from stellwerk.scheduler.api_dispatcher import KeyedLocks
+from stellwerk_kube.resource_claim import reserved_for
 from tests.unit.plugins.dynamic_resources.test_bind_claim import (
     WRITE_SECONDS,
     LocksOnly,

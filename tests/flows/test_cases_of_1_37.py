@@ -16,15 +16,16 @@ from stellwerk.framework.types import CODE_NAMES
 from stellwerk.models.api_kinds import API_KINDS, chosen_version
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.plugins.gang_scheduling import GangScheduling, placement_feasible
+from stellwerk.plugins.gang_scheduling import GangScheduling
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.profiles.spec.plugin_args import InterPodAffinityArgs
 from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.scheduler.gangs.group_conditions import ScheduledCondition, conditions_patch
+from stellwerk.world.gangs.group_attempt import placement_feasible
 from stellwerk.world.gangs.group_request import TakenGroup, take_members, why_disagreeing
-from stellwerk.world.gangs.pod_groups import GroupMembers, PodGroupBook
+from stellwerk.world.gangs.pod_groups import GroupMembers, PodGroupStates
 from stellwerk.world.pod_status import SCHEDULER_ERROR
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates, gates_of
 from stellwerk_cluster.apimachinery.kinds import kinds_of_release
@@ -268,7 +269,7 @@ def test_a_member_enters_the_queue(case: JsonObject) -> None:
     given = case["given"]
     group = given["group"]
     name = group["name"] if group is not None else "g"
-    book = PodGroupBook()
+    book = PodGroupStates()
     if group is not None:
         book.put_group(parse_pod_group(a_group(name, group["schedulingPolicy"])))
     pods = [parse_pod(make_member(f"p{n}", name), None) for n in range(given["members"])]

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
+from stellwerk.world.gangs.group_attempt import GroupContext, GroupRequest, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk_kube.json_values import JsonObject
 from tests.support.in_process import InProcess, make_profile
 
@@ -15,11 +15,14 @@ from tests.support.in_process import InProcess, make_profile
 class GroupWorld(InProcess):
     """An operator that decides nothing by itself; groups are decided on what it was shown."""
 
-    def __init__(self, *objects: JsonObject, compatibility: str = "auto") -> None:
+    def __init__(
+        self, *objects: JsonObject, compatibility: str = "auto", plugins: JsonObject | None = None
+    ) -> None:
         # Ties are broken in the same way in each run.
         super().__init__(numbers=lambda _: Random(1))
         # The profile last: without one, groups are nothing to write about.
-        profile = make_profile("stellwerk", gangScheduling=True, compatibility=compatibility)
+        spec: dict[str, Any] = {"compatibility": compatibility, "plugins": plugins or {}}
+        profile = make_profile("stellwerk", gangScheduling=True, **spec)
         self.apply(*objects, profile)
         self.world = self.operator.world
         self.served = self.world.profiles.served["stellwerk"]

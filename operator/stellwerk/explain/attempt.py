@@ -17,7 +17,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.world.decide import Decision, Failure, decide
 from stellwerk.world.extenders import is_interested
-from stellwerk.world.gangs.group_attempt import decided_at_once
+from stellwerk.world.gangs.group_attempt import GroupRequest, decided_at_once
 from stellwerk.world.gangs.group_decision import (
     WAITING_FOR_OTHERS,
     GroupDecision,
@@ -26,7 +26,7 @@ from stellwerk.world.gangs.group_decision import (
     member_failures,
     missing_text,
 )
-from stellwerk.world.gangs.group_request import GroupRequest, request_for, why_different
+from stellwerk.world.gangs.group_request import request_for, why_different
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import in_order, why_inadmissible
 from stellwerk.world.profiles import ServedProfile

@@ -51,15 +51,8 @@ from stellwerk.framework.types import Feasibility, PluginFailure, Status
 from stellwerk.models.api_kinds import API_KINDS
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.plugins.dynamic_resources.claims import (
-    ALL,
-    claim_names,
-    device_claim_of,
-    is_allocated,
-    key_of,
-    reserved_for,
-)
-from stellwerk.plugins.dynamic_resources.resource_pools import TaintRules
+from stellwerk.plugins.shared.device_taint_rules import TaintRules
+from stellwerk.plugins.shared.pod_resource_claims import claim_names
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import find_nodes
@@ -71,6 +64,7 @@ from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import is_label_value, is_qualified_name
 from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.quantity import quantity_text
+from stellwerk_kube.resource_claim import ALL, device_claim_of, is_allocated, key_of, reserved_for
 from stellwerk_kube.resource_slice import PARSED, Attribute, Device, Slice
 
 MOST: Final = 5000

@@ -21,22 +21,17 @@ from stellwerk.explain.steps import Steps, on_fork
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
-from stellwerk.world.gangs.group_attempt import GroupContext, answered, undo_attempt
+from stellwerk.world.gangs.group_attempt import GroupContext, GroupRequest, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import (
     WAITING_FOR_OTHERS,
     GroupDecision,
     decide_group,
     missing_text,
 )
-from stellwerk.world.gangs.group_request import GroupRequest, request_for, scheduled_members
+from stellwerk.world.gangs.group_request import request_for, scheduled_members
+from stellwerk.world.gangs.group_reservation import reservation_limit_seconds
 from stellwerk.world.gangs.pod_groups import GroupMembers
-from stellwerk.world.gangs.queue_order import (
-    gang_args,
-    in_order,
-    is_first,
-    reservation_limit_seconds,
-    why_inadmissible,
-)
+from stellwerk.world.gangs.queue_order import gang_args, in_order, is_first, why_inadmissible
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.json_values import JsonObject

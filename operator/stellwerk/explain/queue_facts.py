@@ -25,11 +25,11 @@ from stellwerk.framework.events import (
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.plugins.dynamic_resources.bind_claim import Readiness, drivers_awaited, readiness
-from stellwerk.plugins.dynamic_resources.claims import claim_names, is_allocated
-from stellwerk.plugins.volume_binding.binder import is_fully_bound
+from stellwerk.plugins.shared.pod_resource_claims import claim_names
+from stellwerk.plugins.shared.volume_claims import is_fully_bound
 from stellwerk.world.world import World
 from stellwerk_kube.clock import Clock
+from stellwerk_kube.resource_claim import Readiness, drivers_awaited, is_allocated, readiness
 
 QUEUES: Final[Mapping[Place, str]] = {
     Place.ACTIVE: "activeQ",

@@ -66,9 +66,9 @@ from stellwerk.framework.filter_results import FilterResults
 from stellwerk.framework.interface import PluginPart
 from stellwerk.framework.types import PluginFailure, Status
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
+from stellwerk.models.gpu import gpu_request
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.dynamic_resources.explain import claim_states
-from stellwerk.plugins.gpu.explain import held_gpus
+from stellwerk.plugins.shared.pod_resource_claims import claim_states
 from stellwerk.world.decide import Decision
 from stellwerk.world.profiles import MOST_COMPARED, ServedProfile
 from stellwerk.world.world import World
@@ -311,6 +311,16 @@ class Explanations:
             pod_group=None if pod.group is None else pod.group.shown,
             owner=owner_of(pod) or None,
         )
+
+
+def held_gpus(pod: PodInfo) -> GpusOfPod | None:
+    """Return the numbers of the GPUs that a pod has on its node, as it says; None: it has none."""
+    request = gpu_request(pod.amounts.requests)
+    if request is None or not pod.gpu_devices:
+        return None
+    return GpusOfPod(
+        devices=request.devices, milli_of_each=request.milli, numbers=list(pod.gpu_devices)
+    )
 
 
 def _refused_words(nodes: int) -> str:

@@ -28,7 +28,7 @@ from stellwerk.models.act_syntax import (
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.supposed_acts import relabelled, tainted, untainted
-from stellwerk.plugins.dynamic_resources.explain import given_back
+from stellwerk.plugins.shared.pod_resource_claims import given_back
 from stellwerk.world.supposed_nodes import (
     daemon_pods,
     keeps_running,

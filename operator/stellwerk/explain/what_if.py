@@ -25,19 +25,16 @@ from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_
 from stellwerk.explain.report import explain_attempt
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
 from stellwerk.explain.supposed_changes import SupposedChanges
-from stellwerk.framework.plugin_isolation import UNLIMITED
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.supposed_acts import cordoned, settled
-from stellwerk.plugins.dynamic_resources.explain import given_back
-from stellwerk.plugins.registry import known_plugins
+from stellwerk.plugins.shared.pod_resource_claims import given_back
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
-from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.supposed_nodes import daemon_pods, suppose_daemon_pods, suppose_node
-from stellwerk.world.world import World, offline_profile
+from stellwerk.world.world import World, supposed_profile
 from stellwerk_kube.errors import ConfigurationError, ProfileError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import HOSTNAME_LABEL, NodeInfo, parse_node
@@ -450,18 +447,6 @@ def _supposed_profile(world: World, manifest: JsonObject, max_complexity: int) -
     if too_many:
         raise ConfigurationError(f"this profile cannot be used: spec.pluginConfig: {too_many}")
     try:
-        auto, served = world.profiles.compatibility, world.profiles.served.values()
-        loaded = load_profile(manifest, known_plugins(), auto)
-        return offline_profile(
-            loaded,
-            world.cache,
-            world.objects,
-            world.nominator,
-            world.random,
-            world.clock,
-            world.pod_groups,
-            compatibility=auto,
-            guard=next((each.framework.handle.guard for each in served), UNLIMITED),
-        )
+        return supposed_profile(world, manifest)
     except ProfileError as error:
         raise ConfigurationError(f"this profile cannot be used: {error}") from error

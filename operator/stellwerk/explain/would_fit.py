@@ -38,7 +38,7 @@ from stellwerk.models.eviction_budgets import EvictionBudgets
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER
-from stellwerk.plugins.dynamic_resources.explain import held_claims, release
+from stellwerk.plugins.shared.pod_resource_claims import held_claims, suppose_released
 from stellwerk.snapshot.columns import RowColumn
 from stellwerk.snapshot.pair_terms import (
     SpreadSelection,
@@ -450,7 +450,7 @@ class WouldFit:
                 for change in changes:
                     pod = change.apply(trial, self._snapshot, pod)
                     if isinstance(change, DeletePod) and change.claims:
-                        release(self._world.objects, change.pod, released)
+                        suppose_released(self._world.objects, change.pod, released)
             except PluginFailure as failure:
                 self._asked.leave_out(failure)
                 return False

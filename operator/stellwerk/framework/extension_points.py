@@ -14,6 +14,7 @@ from typing_extensions import TypeIs
 
 from stellwerk.framework.interface import (
     BindPlugin,
+    CountsRoom,
     EnqueueExtensions,
     ExplainPlugin,
     FilterPlugin,
@@ -170,6 +171,7 @@ PRE_FILTER_EXTENSIONS: Final[Extensions[PreFilterExtensions]] = Extensions(
 NORMALIZE_SCORE: Final[Extensions[NormalizeScorePlugin]] = Extensions(
     NormalizeScorePlugin, ("normalize",)
 )
+COUNTS_ROOM: Final[Extensions[CountsRoom]] = Extensions(CountsRoom, ("counted_resources",))
 EXPLAIN: Final[Extensions[ExplainPlugin]] = Extensions(ExplainPlugin, ("explain",))
 PROPOSE: Final[Extensions[ProposePlugin]] = Extensions(ProposePlugin, ("propose",))
 """Like EXPLAIN asked of every plugin of a profile that has it, at whatever points it is."""

@@ -5,7 +5,16 @@ everything up to Reserve is synchronous and pure on the snapshot; only Permit, P
 PostBind may wait.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, Protocol, TypeAlias
@@ -211,6 +220,22 @@ class FilterPlugin(Plugin, Protocol):
         return pod.spec
 
 
+class CountsRoom(FilterPlugin, Protocol):
+    """A Filter plugin that decides by amounts, so that groups count how many members a node holds.
+
+    `world.gangs.group_capacity` asks every Filter plugin of a profile that has this method. Without
+    one, groups are placed by trying their members, and count nothing before.
+    """
+
+    def counted_resources(self, resources: Collection[str]) -> Collection[str]:
+        """Return those of the resources about which this filter alone decides.
+
+        A pod whose requests are all among them passes exactly on the nodes where each request, and
+        one of `pods`, is free: allocatable minus the requests of the pods there.
+        """
+        ...
+
+
 class PostFilterPlugin(Plugin, Protocol):
     """Called when no node fits: looks for a way to make room."""
 
@@ -263,6 +288,10 @@ class PlacementScorePlugin(Plugin, Protocol):
     def score_placements(self, placements: PlacementSums) -> IntColumn:
         """Return (P,) int64 scores, 0–100."""
         ...
+
+    def scored_resources(self) -> Collection[str]:
+        """Return the resources that `placements` must have besides those that members request."""
+        return ()
 
 
 class ReservePlugin(Plugin, Protocol):

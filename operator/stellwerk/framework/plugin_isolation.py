@@ -566,6 +566,12 @@ def _listed(answer: object) -> Sequence[object]:
     raise PluginViolation(f"answered {type(answer).__name__}, not lists of label keys")
 
 
+def _check_names(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> frozenset[str]:
+    if not isinstance(answer, (set, frozenset, list, tuple)):
+        raise PluginViolation(f"answered {type(answer).__name__}, not names of resources")
+    return frozenset(_of_kind(name, str) for name in answer)
+
+
 def _check_placement_scores(
     _: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]
 ) -> IntColumn:
@@ -599,6 +605,8 @@ _CHECKS_BESIDE_POINTS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType
         "filter_key": (FILTER.label, _check_key),
         "score_key": (SCORE.label, _check_key),
         "normalize": ("ScoreExtensionNormalize", _check_scores),
+        "counted_resources": ("CountsRoom", _check_names),
+        "scored_resources": (PLACEMENT_SCORE.label, _check_names),
     }
 )
 """Method → (its name in messages, the function that checks the answer)."""
@@ -624,6 +632,7 @@ def _no_objection(_: CycleState, __: PodInfo, ___: str) -> Status:
 _DEFAULTS: Final[Sequence[tuple[Point[Any, Any], str, Callable[..., Any]]]] = (
     (FILTER, "filter_key", _spec_of),
     (SCORE, "score_key", _spec_of),
+    (PLACEMENT_SCORE, "scored_resources", tuple),
     (RESERVE, UNRESERVE.method, _no_objection),
     (PRE_BIND, PRE_BIND_PRE_FLIGHT.method, _no_objection),
 )

@@ -25,7 +25,7 @@ from stellwerk_kube.errors import SchedulerError
 from stellwerk_kube.untrusted_text import printable
 
 if TYPE_CHECKING:
-    from stellwerk.models.pod_group_key import PodGroupKey
+    from stellwerk.models.pod_group import PodGroupKey
 
 
 # np.unique looks into it, which would have it loaded while the first rejected pod waits.
@@ -324,7 +324,9 @@ class CycleState:
         "pods_to_activate",
         "point_runs",
         "preemption_asked",
+        "preemption_obstacle",
         "sampled",
+        "shares_volumes",
         "skipped_filters",
         "skipped_pre_binds",
         "skipped_scores",
@@ -350,6 +352,12 @@ class CycleState:
         """Plugins whose PreScore answered Skip."""
         self.skipped_pre_binds: set[str] = set()
         """Plugins whose PreBindPreFlight answered Skip."""
+        self.preemption_obstacle: str | None = None
+        """The reason why the pod, decided with its group, does not preempt by itself; empty: there
+        is none. None: the pod is decided alone, and DefaultPreemption finds out."""
+        self.shares_volumes = False
+        """Whether VolumeBinding lets a group's member go elsewhere than to the node that another
+        member, placed in the same attempt, has chosen for a claim which they share."""
         self.preemption_asked = False
         """True if the attempt has come to preemption."""
         self.without_victims = False

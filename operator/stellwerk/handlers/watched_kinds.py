@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from stellwerk.models.api_kinds import API_KINDS
-from stellwerk.models.pod_group_key import COSCHEDULING_API
+from stellwerk.models.pod_group import COSCHEDULING_API
 from stellwerk.profiles.spec import profile
 
 _STORAGE: Final = "storage.k8s.io"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from stellwerk.models.pod_group_key import WORKLOAD_API
+from stellwerk.models.pod_group import WORKLOAD_API
 from stellwerk_kube.json_values import JsonObject
 
 _DEVICES: Final = "resource.k8s.io"

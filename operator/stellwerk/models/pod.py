@@ -23,7 +23,7 @@ from stellwerk.models.pod_claims import (
     container_requests,
     generated_claims,
 )
-from stellwerk.models.pod_group_key import (
+from stellwerk.models.pod_group import (
     COSCHEDULING_API,
     COSCHEDULING_LABEL,
     WORKLOAD_API,

@@ -1,6 +1,6 @@
 """A PodGroup as the scheduler sees it, of either API, with the annotations of ours.
 
-Event handlers parse the objects into the book of groups. Annotations are for settings that the API
+Event handlers parse the objects into the state of groups. Annotations are for settings that the API
 has no fields for. Invariants: a record says all that the scheduler asks of a group; what an
 annotation says that cannot be used is among `problems` and changes nothing, names that none of them
 has included.
@@ -8,10 +8,9 @@ has included.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from stellwerk.models.pod_claims import ClaimReference, parse_claim_references
-from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk_kube.json_values import (
     JsonObject,
     number_or_none,
@@ -23,6 +22,14 @@ from stellwerk_kube.json_values import (
 from stellwerk_kube.names import is_label_value, is_qualified_name, suggestion
 from stellwerk_kube.quantity import resource_amount
 
+WORKLOAD_API: Final = "scheduling.k8s.io"
+"""PodGroups of kube-scheduler, which pods name in spec.schedulingGroup."""
+COSCHEDULING_API: Final = "scheduling.x-k8s.io"
+"""PodGroups of the coscheduling plugin (v1alpha1), which pods name by a label."""
+GROUP_KINDS: Final = {"PodGroup": WORKLOAD_API, "CoschedulingPodGroup": COSCHEDULING_API}
+"""Kinds as `handlers.delivery` calls them, and the API of each."""
+COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
 WAITING_FOR_PODS: Final = "WaitingForPods"
 """Reason of a group's condition, and of its pods', while too few of them exist."""
@@ -33,7 +40,7 @@ PREFIX: Final = "scheduling.stellwerk.dev/"
 ROLE_LABEL: Final = f"{PREFIX}role"
 """The label by which a member says which role of its group it has."""
 MIN_COUNT_BY_ROLE: Final = f"{PREFIX}min-count-by-role"
-"""`launcher=1,worker=3`: so many of each role are placed or none."""
+"""The number of members of each role that are placed, or none is: `launcher=1,worker=3`."""
 TOPOLOGY: Final = f"{PREFIX}topology"
 """Further label keys, comma separated; all members share one value of each."""
 PREFERRED_TOPOLOGY: Final = f"{PREFIX}preferred-topology"
@@ -42,7 +49,7 @@ RESERVES_ROOM: Final = f"{PREFIX}reserves-room"
 """`true`: room is kept for the group while it is blocked, so that smaller pods of no higher
 priority cannot delay it."""
 GIVE_BACK_SECONDS: Final = f"{PREFIX}give-back-seconds"
-"""After so long a group of which too few are bound gives those back."""
+"""The time after which a group of which too few are bound gives those back."""
 QUEUE: Final = f"{PREFIX}queue"
 """The queue of its namespace that the group stands in, where a profile keeps the order."""
 _KNOWN: Final = (
@@ -53,11 +60,28 @@ _KNOWN: Final = (
     GIVE_BACK_SECONDS,
     QUEUE,
 )
-_OLDEST: Final = "v1alpha2"
-"""Of objects that say no version."""
+_OLDEST_VERSION: Final = "v1alpha2"
+"""The version of objects that say none."""
 _MAX_LEVELS: Final = 4
+"""Label keys of an annotation: each level of preferred topology is tried apart, with all of its
+placements."""
 _MAX_ROLES: Final = 32
-_MOST_DIGITS: Final = 9
+"""Roles of a group: each is counted for every attempt."""
+_MAX_DIGITS: Final = 9
+"""Digits of a number in an annotation, so that every number is below 2³¹."""
+
+
+class PodGroupKey(NamedTuple):
+    """The identity of a group, as its members give it; the group need not exist."""
+
+    api: str
+    namespace: str
+    name: str
+
+    @property
+    def shown(self) -> str:
+        """The group's namespace/name, for messages."""
+        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +201,7 @@ def parse_pod_group(obj: JsonObject) -> PodGroup:
         topology=tuple(dict.fromkeys([*common.topology, *keys])),
         priority=number_or_none(spec.get("priority")),
         evicted_whole=whole,
-        version=text_or_empty(obj.get("apiVersion")).rpartition("/")[2] or _OLDEST,
+        version=text_or_empty(obj.get("apiVersion")).rpartition("/")[2] or _OLDEST_VERSION,
         parent=text_or_empty(spec.get("parentCompositePodGroupName")),
         has_constraints=constraints is not None,
         claims=parse_claim_references(spec.get("resourceClaims")),
@@ -276,7 +300,7 @@ def _counts(annotations: Mapping[str, str], problems: list[str]) -> Mapping[str,
     counts: dict[str, int] = {}
     for item in filter(None, map(str.strip, annotations.get(MIN_COUNT_BY_ROLE, "").split(","))):
         role, equals, number = (part.strip() for part in item.partition("="))
-        if not role or not equals or not number.isdecimal() or len(number) > _MOST_DIGITS:
+        if not role or not equals or not number.isdecimal() or len(number) > _MAX_DIGITS:
             problems.append(f"{MIN_COUNT_BY_ROLE}: {item!r:.80} is not ROLE=NUMBER")
             return {}
         counts[role] = int(number)
@@ -297,7 +321,7 @@ def _seconds(annotations: Mapping[str, str], problems: list[str]) -> int | None:
     value = annotations.get(GIVE_BACK_SECONDS, "").strip()
     if not value:
         return None
-    if not value.isdecimal() or len(value) > _MOST_DIGITS or not int(value):
+    if not value.isdecimal() or len(value) > _MAX_DIGITS or not int(value):
         problems.append(f"{GIVE_BACK_SECONDS}: {value!r:.80} is not a number of seconds")
         return None
     return int(value)

@@ -25,7 +25,7 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import Code, CycleState, Status, unresolvable, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import PodMatcher
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import by_importance, is_leaving_as_victim, priority_sum

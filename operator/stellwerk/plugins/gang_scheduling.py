@@ -21,26 +21,11 @@ from stellwerk.framework.events import (
 )
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
 from stellwerk.framework.services import Handle
-from stellwerk.framework.types import OK, Code, Status, unresolvable, unschedulable
+from stellwerk.framework.types import OK, Status, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.profiles.spec.plugin_args import GangSchedulingArgs
 from stellwerk_kube.compatibility import ReleaseRule
-
-
-def placement_feasible(min_count: int, scheduled: int, remaining: int) -> Status:
-    """Whether a group can still get so many members placed, asked between two of its members.
-
-    Wait: it can, and has not yet. As `PlacementFeasible` of kube-scheduler v1.37.
-    """
-    counts = f"{scheduled} scheduled, {remaining} remaining"
-    if scheduled + remaining < min_count:
-        text = f"minCount ({min_count}) cannot be satisfied: {counts}"
-        return unschedulable(GANG_SCHEDULING, text)
-    if scheduled < min_count:
-        text = f"minCount ({min_count}) is not yet satisfied: {counts}"
-        return Status(Code.WAIT, (text,), GANG_SCHEDULING)
-    return OK
 
 
 class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):

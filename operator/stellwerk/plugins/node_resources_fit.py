@@ -6,7 +6,7 @@ Invariant: the filter counts requests as they are. Scoring counts 100m and 200 M
 that request nothing, and ignores pod-level requests of the incoming pod (v1.36).
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -34,8 +34,8 @@ from stellwerk.framework.events import (
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
+    CountsRoom,
     EnqueueExtensions,
-    FilterPlugin,
     PlacementScorePlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -90,7 +90,7 @@ that request more, codes number the combinations of lacking resources (`_filter_
 
 class NodeResourcesFit(
     PreFilterPlugin,
-    FilterPlugin,
+    CountsRoom,
     PreScorePlugin,
     ScorePlugin,
     PlacementScorePlugin,
@@ -136,6 +136,15 @@ class NodeResourcesFit(
         # is no change of a row.
         has_many = len(pod.spec.amounts.requests) > MAX_RESOURCES_PER_CODE
         return None if has_many or self._backed(pod.spec) else pod.spec
+
+    @override
+    def counted_resources(self, resources: Collection[str]) -> Collection[str]:
+        self._classes.refresh()
+        return frozenset(
+            resource
+            for resource in resources
+            if self._checks(resource, 1) and self._classes.backing(resource) is None
+        )
 
     def _backed(self, spec: SchedulingSpec) -> frozenset[str]:
         """Find the resources that devices may provide on nodes that offer none of them.
@@ -202,6 +211,10 @@ class NodeResourcesFit(
             weights += np.where(offered > 0, weight, 0)
         full: IntColumn = total // np.maximum(weights, 1)
         return full
+
+    @override
+    def scored_resources(self) -> Collection[str]:
+        return [resource for resource, _ in self._scored]
 
     # --- Propose ----------------------------------------------------------------------------------
 

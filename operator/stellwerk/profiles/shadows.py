@@ -26,6 +26,7 @@ from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.decide import Decision, Failure, decide
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
+    GroupRequest,
     MemberRequest,
     answered,
     decided_at_once,
@@ -33,7 +34,6 @@ from stellwerk.world.gangs.group_attempt import (
     undo_attempt,
 )
 from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.placements import EVERYWHERE
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
 from stellwerk.world.world import World, offline_profile

@@ -28,7 +28,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import GROUP_KINDS
+from stellwerk.models.pod_group import GROUP_KINDS
 from stellwerk.profiles.loader import ProfileLoader
 from stellwerk.scheduler.api_dispatcher import StatusReports
 from stellwerk.scheduler.binding_cycle import BindingTasks, WaitingPodsMap

@@ -34,8 +34,11 @@ from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
-from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
-from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
+from stellwerk.scheduler.gangs.submit_group_result import (
+    GroupEvictions,
+    GroupInCycle,
+    SubmitGroupResult,
+)
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.throttle import (
     IN_VAIN,

@@ -27,11 +27,12 @@ from stellwerk.framework.watch_handlers import Lack
 from stellwerk.framework.worker import Worker
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import GROUP_KINDS
+from stellwerk.models.pod_group import GROUP_KINDS
 from stellwerk.plugins.assembly import Assembly
-from stellwerk.profiles.spec.profile import LoadedProfile
+from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.spec.profile import LoadedProfile, load_profile
 from stellwerk.snapshot.trial import Trial
-from stellwerk.world.gangs.pod_groups import PodGroupBook
+from stellwerk.world.gangs.pod_groups import PodGroupStates
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
 from stellwerk_kube.clock import Clock
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
@@ -86,7 +87,7 @@ class World:
     """Breaks ties for every profile without a seed of its own."""
     preempting: set[str] = field(default_factory=set)
     """Uids of preemptors that still have victims to be evicted; PreEnqueue gates them."""
-    pod_groups: PodGroupBook = field(default_factory=PodGroupBook)
+    pod_groups: PodGroupStates = field(default_factory=PodGroupStates)
     """The groups of pods."""
     lacks: dict[str, Lack] = field(default_factory=dict)
     """Kinds whose objects cannot be seen, with the reason."""
@@ -241,6 +242,26 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     if worker is not None:
         services = replace(services, worker=worker, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)
+
+
+def supposed_profile(world: World, manifest: JsonObject) -> ServedProfile:
+    """Make the profile that a manifest describes, of the plugins that are known, on this World.
+
+    Raises:
+        ProfileError: the manifest is no profile, or a plugin refuses its arguments.
+    """
+    auto, served = world.profiles.compatibility, world.profiles.served.values()
+    return offline_profile(
+        load_profile(manifest, known_plugins(), auto),
+        world.cache,
+        world.objects,
+        world.nominator,
+        world.random,
+        world.clock,
+        world.pod_groups,
+        compatibility=auto,
+        guard=next((each.framework.handle.guard for each in served), UNLIMITED),
+    )
 
 
 def offline_queue(profiles: QueueingPolicy, nominator: Nominator) -> SchedulingQueue:

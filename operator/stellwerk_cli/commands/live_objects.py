@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.api_kinds import API_KINDS
-from stellwerk.models.pod_group_key import COSCHEDULING_API
+from stellwerk.models.pod_group import COSCHEDULING_API
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

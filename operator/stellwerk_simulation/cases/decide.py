@@ -26,11 +26,11 @@ from stellwerk.framework.score_phase import Scores
 from stellwerk.framework.types import CODE_NAMES, OK, CycleState, Feasibility, Status, StatusColumn
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption, EveryCandidate
-from stellwerk.plugins.dynamic_resources.claims import consumer_of, reserved_for
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
 from stellwerk.plugins.dynamic_resources.state_data import StateData
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.plugins.shared.pod_resource_claims import consumer_of
 from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import Decision
@@ -42,6 +42,7 @@ from stellwerk_kube.compatibility import AS_RECORDED, AUTO, Compatibility
 from stellwerk_kube.errors import ConfigurationError, SchedulerError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import parse_node
+from stellwerk_kube.resource_claim import reserved_for
 
 _MOST_CONSUMERS: Final = 256
 Parsed = TypeVar("Parsed")

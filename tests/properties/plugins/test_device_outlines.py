@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.types import OK
-from stellwerk.plugins.dynamic_resources.claims import AllocationError, device_claim_of
+from stellwerk.plugins.dynamic_resources.claims import AllocationError
 from stellwerk.plugins.dynamic_resources.node_verdicts import (
     FAILED,
     FOUND,
@@ -21,6 +21,7 @@ from stellwerk.plugins.dynamic_resources.node_verdicts import (
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import parse_node
+from stellwerk_kube.resource_claim import device_claim_of
 from tests.support.builders import make_cache, make_node
 from tests.support.examples import examples
 

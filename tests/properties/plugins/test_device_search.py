@@ -19,11 +19,11 @@ from stellwerk.plugins.dynamic_resources.claims import (
     AllocationError,
     AllocationRequest,
     ClaimToAllocate,
-    device_claim_of,
 )
 from stellwerk.plugins.dynamic_resources.node_verdicts import NodeAllocator
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, Release
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_claim import device_claim_of
 from tests.support.builders import make_cache, make_node
 from tests.support.examples import examples
 

@@ -11,7 +11,7 @@ import pytest
 
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.what_if import Supposition
-from stellwerk.explain.report import explain_on
+from stellwerk.explain.report import explain_on, held_gpus
 from stellwerk.explain.steps import finished
 from stellwerk.explain.what_if import what_if
 from stellwerk.framework.interface import PermitResult
@@ -22,6 +22,7 @@ from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.answers import written
 from tests.support.builders import make_node, make_pod
+from tests.support.gpu_cluster import gpu_pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, running
 from tests.support.scripted_plugins import Script, installed
 from tests.support.skipped_time import run_skipping
@@ -210,3 +211,10 @@ def test_a_preemptor_that_got_its_node_names_whom_it_evicted() -> None:
             assert rest == [f"decided as Kubernetes {found.decision.compatibility}"]
 
     run_skipping(flow)
+
+
+def test_a_pod_with_a_node_names_its_gpus() -> None:
+    held = held_gpus(gpu_pod_info("p", devices=2, on="n", ids="1,3"))
+    assert held is not None
+    assert list(held.lines()) == ["It holds 2 whole GPUs: number 1, 3."]
+    assert held_gpus(gpu_pod_info("p")) is None

@@ -10,7 +10,7 @@ from stellwerk.explain.steps import OutOfTime, finished
 from stellwerk.explain.supposed_changes import SupposedChanges
 from stellwerk.explain.what_if import what_if
 from stellwerk.models.pod import parse_pod
-from stellwerk.plugins.dynamic_resources.explain import given_back
+from stellwerk.plugins.shared.pod_resource_claims import given_back
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.cases.decide import Case

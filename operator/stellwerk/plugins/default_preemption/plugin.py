@@ -47,8 +47,6 @@ from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk_kube.compatibility import ReleaseRule
 
 _NAME: Final = "DefaultPreemption"
-LEFT_TO_GROUP: Final = "DefaultPreemptionLeftToGroup"
-"""The key of the reason for which a pod that is decided with its group does not preempt itself."""
 _SMALLEST_BATCH: Final = 32
 """Fewer nodes than this are hardly cheaper to dry-run together."""
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
@@ -131,9 +129,8 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
 
     def _why_not_eligible(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis) -> str:
         """Empty if the pod may preempt others (`PodEligibleToPreemptOthers`)."""
-        by_group = state.get(LEFT_TO_GROUP, str)
-        if by_group is not None:
-            return by_group
+        if state.preemption_obstacle is not None:
+            return state.preemption_obstacle
         if pod.spec.preemption_policy == PREEMPT_NEVER:
             return "not eligible due to preemptionPolicy=Never."
         row = self._handle.snapshot.row_of.get(pod.nominated_node_name)

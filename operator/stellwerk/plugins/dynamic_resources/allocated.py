@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.snapshot.columns import ChangeCursor, Changes
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.quantity import parse_quantity

@@ -30,11 +30,8 @@ from typing_extensions import override
 
 from stellwerk.plugins.dynamic_resources.allocated import Allocated
 from stellwerk.plugins.dynamic_resources.claims import (
-    MOST_RESULTS,
     AllocationError,
     AllocationRequest,
-    Choice,
-    DeviceConstraint,
     RequestData,
 )
 from stellwerk.plugins.dynamic_resources.dead_ends import DeadEnds, SavedState
@@ -42,6 +39,7 @@ from stellwerk.plugins.dynamic_resources.resource_pools import NodePools, Pool
 from stellwerk.plugins.dynamic_resources.selectors import attribute_reader
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk_kube.device_capacity import Amounts, as_published, consumption, fits
+from stellwerk_kube.resource_claim import MAX_RESULTS, Choice, DeviceConstraint
 from stellwerk_kube.resource_slice import UNSUPPORTED, Attribute, Device, Slice
 
 _STEPS_BETWEEN_LOOKS: Final = 32
@@ -526,9 +524,9 @@ class Allocator:
                     self.everything[wanted] = yield from self._everything(claim_index, wanted)
                 counts.append(self.count(wanted))
             least += min(counts)
-        if least > MOST_RESULTS:
+        if least > MAX_RESULTS:
             raise AllocationError(
-                f": number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}",
+                f": number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}",
                 claim=claim_index,
             )
 
@@ -749,7 +747,7 @@ def _device(
         return SearchOutcome.FAILED
     if number >= count:
         return enter(allocator, claim_index, request_index + 1)
-    if len(allocator.results[claim_index]) + count - number > MOST_RESULTS:
+    if len(allocator.results[claim_index]) + count - number > MAX_RESULTS:
         return SearchOutcome.TOO_MANY
     return _OneDevice(allocator, claim_index, request_index, wanted, number, start)
 

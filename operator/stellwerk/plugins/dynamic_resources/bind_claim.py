@@ -5,11 +5,8 @@ written in one request, based on the claim as it is read; a claim that was taken
 deleted meanwhile ends the attempt.
 """
 
-import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from stellwerk.framework.interface import APICall, ClusterWriter
@@ -21,27 +18,31 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.plugins.dynamic_resources.allocated import InFlightAllocations
 from stellwerk.plugins.dynamic_resources.allocator import DeviceResult, Solution
-from stellwerk.plugins.dynamic_resources.claims import (
-    AllocationRequest,
-    DeviceClaim,
-    RequestData,
-    consumer_of,
-    is_allocated,
-    is_reserved_for,
-    key_of,
-    reserved_for,
-    uid_of,
-)
+from stellwerk.plugins.dynamic_resources.claims import AllocationRequest, RequestData
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
 from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
-from stellwerk_kube.clock import parse_moment
+from stellwerk.plugins.shared.pod_resource_claims import consumer_of
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk_kube.errors import ApiError, Conflict, NotFound
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_claim import (
+    BINDING_FAILED,
+    DeviceClaim,
+    Readiness,
+    drivers_awaited,
+    failure_of,
+    has_conditions,
+    is_allocated,
+    is_late,
+    is_reserved_for,
+    key_of,
+    readiness,
+    reserved_for,
+    uid_of,
+)
 from stellwerk_kube.resource_slice import Device
 
 TIMED_OUT: Final = "device binding timeout"
-_FAILED: Final = "device binding failed"
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _KIND: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
 _NAME: Final = "DynamicResources"
@@ -647,96 +648,10 @@ def _meaning(requirement: JsonObject) -> tuple[str, str, frozenset[str]]:
     return requirement["key"], requirement["operator"], values
 
 
-# --- binding conditions -------------------------------------------------------------------------
-
-
-class Readiness(Enum):
-    """The state of a claim's devices."""
-
-    READY = auto()
-    PENDING = auto()
-    FAILED = auto()
-
-
-def readiness(claim: JsonObject) -> Readiness:
-    """The state of the devices of an allocated claim."""
-    if failure_of(claim):
-        return Readiness.FAILED
-    ready = all(
-        conditions.get(condition, {}).get("status") == "True"
-        for result, conditions in _waiting(claim)
-        for condition in result["bindingConditions"]
-    )
-    return Readiness.READY if ready else Readiness.PENDING
-
-
-def has_conditions(claim: JsonObject) -> bool:
-    """Whether any of the devices has to become ready first."""
-    return any(True for _ in _waiting(claim))
-
-
-def drivers_awaited(claim: JsonObject) -> Iterator[str]:
-    """The drivers whose devices have to become ready first."""
-    for result, _ in _waiting(claim):
-        yield str(result["driver"])
-
-
 def outcome_of(failure: str) -> str:
     """The outcome of waiting in the words of kube-scheduler's metrics; no failure: success."""
     if not failure:
         return "success"
     if failure == TIMED_OUT:
         return "timeout"
-    return "failure" if failure.startswith(_FAILED) else "error"
-
-
-def failure_of(claim: JsonObject) -> str:
-    """The failure of a device in kube-scheduler's words; empty: there is none."""
-    for result, conditions in _waiting(claim):
-        for condition in result.get("bindingFailureConditions") or ():
-            failed = conditions.get(condition)
-            if failed is not None and failed.get("status") == "True":
-                return (
-                    f"{_FAILED}: claim={claim['metadata']['name']}, "
-                    f"reason={failed.get('reason') or ''}, "
-                    f"message={json.dumps(failed.get('message') or '')}"
-                )
-    return ""
-
-
-def is_late(claim: JsonObject, now: datetime, timeout_seconds: float) -> bool:
-    """Whether so much time has passed since the claim was allocated; never if it is not known."""
-    written = ((claim.get("status") or {}).get("allocation") or {}).get("allocationTimestamp")
-    if not written:
-        return False
-    try:
-        allocated = parse_moment(written)
-    except ValueError:
-        return False
-    return (now - allocated).total_seconds() > timeout_seconds
-
-
-def is_available(claim: JsonObject, now: datetime, timeout_seconds: float) -> bool:
-    """Whether an allocated claim can be used, now or when its devices are ready."""
-    match readiness(claim):
-        case Readiness.READY:
-            return True
-        case Readiness.FAILED:
-            return False
-        case Readiness.PENDING:
-            return not is_late(claim, now, timeout_seconds)
-
-
-def _waiting(claim: JsonObject) -> Iterator[tuple[JsonObject, Mapping[str, JsonObject]]]:
-    """The results with binding conditions, and the conditions of their devices by type."""
-    if not is_allocated(claim):
-        return
-    status = claim["status"]
-    reported = {
-        (each.get("driver"), each.get("pool"), each.get("device")): each.get("conditions") or ()
-        for each in status.get("devices") or ()
-    }
-    for result in (status["allocation"].get("devices") or {}).get("results") or ():
-        if result.get("bindingConditions"):
-            key = (result["driver"], result["pool"], result["device"])
-            yield result, {each["type"]: each for each in reported.get(key, ())}
+    return "failure" if failure.startswith(BINDING_FAILED) else "error"

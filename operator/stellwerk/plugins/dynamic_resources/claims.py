@@ -1,177 +1,31 @@
-"""Resource claims: their specs, the claims of a pod, and the request that a search is to meet.
+"""The request that a search for devices is to meet: a pod's claims with their classes looked up.
 
-Specs are parsed once per distinct text. Invariant: equal specs give the identical DeviceClaim for
-as long as it is kept, whatever the claims are called, so that two pods with the same
-AllocationRequest get the same answer on the same node, texts of errors aside.
+The allocator searches by it, DynamicResources makes it of the claims that `claims_of` finds.
+Invariant: equal specs are the identical DeviceClaim (`stellwerk_kube.resource_claim`), so two pods
+with the same AllocationRequest get the same answer on the same node, texts of errors aside.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
-
 from stellwerk.framework.services import GroupClaims, ObjectStore
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_claims import RESOURCE_CLAIM, ClaimReference
-from stellwerk.models.pod_group_key import WORKLOAD_API
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
+from stellwerk.models.pod_group import WORKLOAD_API
 from stellwerk.plugins.dynamic_resources.selectors import Selector, SelectorError, selector_of
-from stellwerk.plugins.shared.device_classes import (
-    DeviceClass,
-    DeviceClasses,
-    selector_expressions,
-)
-from stellwerk_kube.cel.bounded_cache import RecentlyMade
+from stellwerk.plugins.shared.device_classes import DeviceClass, DeviceClasses
+from stellwerk.plugins.shared.pod_resource_claims import claim_name
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk_kube.device_capacity import Amounts, parse_amounts
-from stellwerk_kube.json_values import JsonObject, text, text_or_empty, texts, whole_number
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_claim import Choice, DeviceClaim
 from stellwerk_kube.resource_slice import Device
-from stellwerk_kube.taints import Taint, Toleration, parse_tolerations
 
-ALL: Final = "All"
-MOST_RESULTS: Final = 32
-"""Devices that one claim may be given."""
-_KEPT_SPECS: Final = 1024
-_KEPT_SPEC_BYTES: Final = 1 << 20
 _NO_SUCH_KEY: Final = "no such key:"
 _HINT: Final = (
     ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with "
     "has() for optional fields"
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
-    """A request, or one of the alternatives of a request."""
-
-    name: str
-    parent: str
-    """The request whose alternative it is; empty: it is a request itself."""
-    class_name: str
-    everything: bool
-    """Every device that matches (allocationMode All)."""
-    count: int
-    admin_access: bool
-    selectors: tuple[str, ...]
-    """CEL expressions."""
-    tolerations: tuple[Toleration, ...]
-    written_tolerations: Sequence[JsonObject]
-    capacity: Amounts
-
-    @property
-    def full_name(self) -> str:
-        """`request`, or `request/alternative`."""
-        return f"{self.parent}/{self.name}" if self.parent else self.name
-
-    @property
-    def request(self) -> str:
-        """The name of the request that it belongs to."""
-        return self.parent or self.name
-
-    def untolerated(self, taints: Iterable[Taint]) -> list[Taint]:
-        """The taints that it does not tolerate."""
-        return [
-            taint for taint in taints if not any(each.tolerates(taint) for each in self.tolerations)
-        ]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceRequest:
-    """One request of a claim."""
-
-    name: str
-    choices: tuple[Choice, ...]
-    """The request itself, or its alternatives, best first."""
-    prioritized: bool
-    """The choices are alternatives (firstAvailable)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceConstraint:
-    """An attribute in which the devices of some requests must agree, or must all differ."""
-
-    attribute: str
-    distinct: bool
-    requests: frozenset[str]
-    """Empty: all requests."""
-
-    def covers(self, choice: Choice) -> bool:
-        """Whether the devices of a request are affected."""
-        named = self.requests
-        return not named or choice.request in named or choice.full_name in named
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceClaim:
-    """The devices that a claim asks for (spec.devices)."""
-
-    requests: tuple[DeviceRequest, ...]
-    constraints: tuple[DeviceConstraint, ...]
-    config: Sequence[JsonObject]
-
-    @property
-    def expressions(self) -> set[str]:
-        """The selectors of all requests and alternatives."""
-        return {each for choice in self.choices for each in choice.selectors}
-
-    @property
-    def choices(self) -> list[Choice]:
-        """All requests and alternatives in order."""
-        return [choice for request in self.requests for choice in request.choices]
-
-
-def device_claim_of(claim: JsonObject) -> DeviceClaim:
-    """The parsed spec of a claim.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: the claim is malformed.
-    """
-    return _device_claims.of(orjson.dumps(claim["spec"].get("devices") or {}))
-
-
-def _device_claim(written: bytes) -> DeviceClaim:
-    devices = orjson.loads(written)
-    return DeviceClaim(
-        tuple(_request(each) for each in devices.get("requests") or ()),
-        tuple(_constraint(each) for each in devices.get("constraints") or ()),
-        devices.get("config") or (),
-    )
-
-
-_device_claims: Final = RecentlyMade(_device_claim, _KEPT_SPEC_BYTES, _KEPT_SPECS)
-
-
-def _request(obj: JsonObject) -> DeviceRequest:
-    name = text(obj["name"])
-    alternatives = obj.get("firstAvailable") or ()
-    if alternatives:
-        choices = tuple(_choice(text(each["name"]), name, each) for each in alternatives)
-        return DeviceRequest(name, choices, prioritized=True)
-    return DeviceRequest(name, (_choice(name, "", obj["exactly"]),), prioritized=False)
-
-
-def _choice(name: str, parent: str, obj: JsonObject) -> Choice:
-    return Choice(
-        name=name,
-        parent=parent,
-        class_name=text(obj["deviceClassName"]),
-        everything=obj.get("allocationMode") == ALL,
-        count=whole_number(obj.get("count") or 1),
-        admin_access=bool(obj.get("adminAccess")),
-        selectors=selector_expressions(obj),
-        tolerations=parse_tolerations(obj.get("tolerations")),
-        written_tolerations=obj.get("tolerations") or (),
-        capacity=parse_amounts((obj.get("capacity") or {}).get("requests")),
-    )
-
-
-def _constraint(obj: JsonObject) -> DeviceConstraint:
-    match, distinct = obj.get("matchAttribute"), obj.get("distinctAttribute")
-    attribute = text_or_empty(match) or text(distinct)
-    return DeviceConstraint(attribute, not match, frozenset(texts(obj.get("requests"))))
-
-
-# --- the request --------------------------------------------------------------------------------
 
 
 class AllocationError(Exception):
@@ -319,51 +173,6 @@ def why_not_ready(objects: ObjectStore, pod: PodInfo, group: GroupClaims | None)
     except ClaimMissingError as missing:
         return str(missing)
     return ""
-
-
-def claim_names(pod: PodInfo) -> list[str]:
-    """The names of the pod's claims, as far as they are known."""
-    names = (claim_name(pod, reference) for reference in pod.spec.resource_claims)
-    return [name for name in names if name]
-
-
-def claim_name(pod: PodInfo, reference: ClaimReference) -> str | None:
-    """The claim of a reference; None: it is not known yet; empty: none is needed."""
-    if reference.claim_name:
-        return reference.claim_name
-    generated = pod.generated_claims
-    return generated.by_reference.get(reference.name) if generated is not None else None
-
-
-def is_allocated(claim: JsonObject) -> bool:
-    """Whether the API shows an allocation."""
-    return bool((claim.get("status") or {}).get("allocation"))
-
-
-def uid_of(claim: JsonObject) -> str:
-    """The claim's uid; one without, as in recorded cases, is known by its name."""
-    metadata = claim["metadata"]
-    return str(metadata.get("uid") or f"{metadata.get('namespace') or ''}/{metadata['name']}")
-
-
-def key_of(claim: JsonObject) -> str:
-    """namespace/name."""
-    return f"{claim['metadata'].get('namespace') or ''}/{claim['metadata']['name']}"
-
-
-def reserved_for(claim: JsonObject) -> list[JsonObject]:
-    """status.reservedFor."""
-    return list((claim.get("status") or {}).get("reservedFor") or ())
-
-
-def is_reserved_for(claim: JsonObject, consumer: JsonObject) -> bool:
-    """Whether the consumer, by its uid, is among those that the claim is reserved for."""
-    return any(each.get("uid") == consumer["uid"] for each in reserved_for(claim))
-
-
-def consumer_of(pod: PodInfo) -> JsonObject:
-    """The entry of a pod in reservedFor."""
-    return {"resource": "pods", "name": pod.name, "uid": pod.uid}
 
 
 def shared_consumers(

@@ -15,10 +15,10 @@ from typing import Final, TypeAlias
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationError,
     AllocationRequest,
-    DeviceConstraint,
     RequestData,
 )
 from stellwerk.plugins.dynamic_resources.selectors import attribute_reader
+from stellwerk_kube.resource_claim import DeviceConstraint
 from stellwerk_kube.resource_slice import Attribute, Device
 
 SavedState: TypeAlias = tuple[int, tuple[tuple[str, Attribute], ...]]

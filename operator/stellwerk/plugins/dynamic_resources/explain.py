@@ -7,12 +7,10 @@ made here: a proposal holds the claim as it would be.
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from stellwerk.answers.pod import (
-    ClaimState,
     DeviceError,
     DeviceRequestState,
     DevicesNotTaken,
@@ -29,23 +27,20 @@ from stellwerk.plugins.dynamic_resources.claims import (
     AllocationRequest,
     ClaimToAllocate,
     RequestData,
-    claim_name,
-    claim_names,
-    consumer_of,
-    is_allocated,
-    is_reserved_for,
-    key_of,
-    reserved_for,
 )
 from stellwerk.plugins.dynamic_resources.node_verdicts import AllocationVerdicts, NodeAllocator
 from stellwerk.plugins.dynamic_resources.resource_pools import Pool
 from stellwerk.plugins.dynamic_resources.selectors import SelectorError
 from stellwerk.plugins.dynamic_resources.state_data import StateData
+from stellwerk.plugins.shared.pod_resource_claims import (
+    claim_states,
+)
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk_kube.compatibility import ReleaseRule
 from stellwerk_kube.device_capacity import consumption, published_name
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_claim import key_of, reserved_for
 from stellwerk_kube.resource_slice import Device, DeviceKey, PoolKey
 from stellwerk_kube.taints import Taint
 
@@ -218,73 +213,6 @@ class DeviceSearch:
     allocator: NodeAllocator
     verdicts: Sequence[tuple[int, AllocationVerdicts]]
     """The number of nodes for each set of claims that they come to, and their verdicts."""
-
-
-# --- claims -------------------------------------------------------------------------------------
-
-
-def claim_states(objects: ObjectStore, pod: PodInfo) -> list[ClaimState]:
-    """The pod's claims, and the devices that they have been given."""
-    found: list[ClaimState] = []
-    for reference in pod.spec.resource_claims:
-        name = claim_name(pod, reference)
-        if name == "":
-            continue
-        claim = objects.get(RESOURCE_CLAIM, pod.namespace, name) if name else None
-        if claim is None:
-            shown = f"{pod.namespace}/{name}" if name else f"for {reference.name}"
-            found.append(ClaimState(claim=shown, state="missing"))
-        elif is_allocated(claim):
-            results = (claim["status"]["allocation"].get("devices") or {}).get("results") or ()
-            users = [str(each.get("name")) for each in reserved_for(claim)]
-            devices = [f"{each['driver']}/{each['pool']}/{each['device']}" for each in results]
-            allocated = ClaimState(
-                claim=key_of(claim), state="allocated", devices=devices, reserved_for=users
-            )
-            found.append(allocated)
-        else:
-            found.append(ClaimState(claim=key_of(claim), state="needed"))
-    return found
-
-
-def held_claims(objects: ObjectStore, pod: PodInfo) -> tuple[JsonObject, ...]:
-    """The allocated claims that are reserved for this pod and no other."""
-    if not pod.spec.resource_claims and pod.generated_claims is None:
-        return ()
-    own = consumer_of(pod)
-    return tuple(
-        claim
-        for claim in objects.list(RESOURCE_CLAIM, pod.namespace)
-        if is_allocated(claim) and is_reserved_for(claim, own) and len(reserved_for(claim)) == 1
-    )
-
-
-def release(objects: ObjectStore, pod: PodInfo, undo: ExitStack) -> None:
-    """Show the pod's claims as they are without it, until `undo` is closed."""
-    for claim in held_claims(objects, pod):
-        left = {
-            key: value
-            for key, value in claim["status"].items()
-            if key not in {"allocation", "reservedFor", "devices"}
-        }
-        without = {**claim, "status": left}
-        objects.assume(RESOURCE_CLAIM, without)
-        undo.callback(objects.restore, RESOURCE_CLAIM, without)
-
-
-def given_back(objects: ObjectStore, leaving: Iterable[PodInfo]) -> Iterator[JsonObject]:
-    """The claims of pods that leave, as the controller writes them once the pods are gone.
-
-    Each is to be stored before the next is asked for; one that another pod uses stays as it is.
-    """
-    for pod in leaving:
-        for name in claim_names(pod):
-            claim = objects.get(RESOURCE_CLAIM, pod.namespace, name)
-            if claim is None:
-                continue
-            left = [each for each in reserved_for(claim) if each.get("uid") != pod.uid]
-            status = {**(claim.get("status") or {}), "reservedFor": left}
-            yield {**claim, "status": status if left else {}}
 
 
 # --- which devices were considered --------------------------------------------------------------

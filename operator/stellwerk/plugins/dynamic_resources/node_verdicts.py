@@ -34,13 +34,10 @@ from stellwerk.plugins.dynamic_resources.allocator import (
     FilterTimeoutError,
     Solution,
 )
-from stellwerk.plugins.dynamic_resources.bind_claim import is_available
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationError,
     AllocationRequest,
     ClaimToAllocate,
-    DeviceClaim,
-    device_claim_of,
 )
 from stellwerk.plugins.dynamic_resources.extended_resources import (
     ExtendedClaim,
@@ -72,6 +69,7 @@ from stellwerk_kube.cel.bounded_cache import KEPT_BYTES
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_claim import DeviceClaim, device_claim_of, is_available
 from stellwerk_kube.resource_slice import DeviceKey, Slice
 from stellwerk_kube.selectors import parse_node_selector
 

@@ -64,7 +64,7 @@ from stellwerk.framework.types import (
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.plugins.dynamic_resources.allocator import FilterTimeoutError
 from stellwerk.plugins.dynamic_resources.bind_claim import (
     ClaimBinding,
@@ -77,16 +77,8 @@ from stellwerk.plugins.dynamic_resources.bind_claim import (
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationError,
     ClaimMissingError,
-    DeviceClaim,
-    claim_names,
     claims_of,
-    consumer_of,
-    device_claim_of,
-    is_allocated,
-    key_of,
-    reserved_for,
     shared_consumers,
-    uid_of,
     why_not_ready,
 )
 from stellwerk.plugins.dynamic_resources.explain import DeviceSearch, considered, proposals
@@ -105,12 +97,21 @@ from stellwerk.plugins.dynamic_resources.node_verdicts import (
     NodeVerdicts,
 )
 from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
+from stellwerk.plugins.shared.pod_resource_claims import claim_names, consumer_of
 from stellwerk.profiles.spec.plugin_args import DynamicResourcesArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.compatibility import ReleaseRule
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import parse_duration
+from stellwerk_kube.resource_claim import (
+    DeviceClaim,
+    device_claim_of,
+    is_allocated,
+    key_of,
+    reserved_for,
+    uid_of,
+)
 
 _NO_CLAIMS: Final = unschedulable(NAME, "no new claims to deallocate")
 _NOTHING_TO_SAY: Final = Status(Code.UNSCHEDULABLE, plugin=NAME)

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 
 from stellwerk.framework.services import ObjectStore
+from stellwerk.plugins.shared.device_taint_rules import TaintRules
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.snapshot.columns import ChangeCursor, Changes, Mask, RowCursor
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
@@ -30,10 +31,7 @@ from stellwerk_kube.resource_slice import (
     PoolKey,
     Reach,
     Slice,
-    TaintRule,
     Traits,
-    parse_taint_rule,
-    tainted_slice,
 )
 from stellwerk_kube.selectors import NodeSelector
 
@@ -281,54 +279,6 @@ def _counters_exist(sets: CounterSets, devices: Iterable[Traits]) -> bool:
         for traits in devices
         for name, counters in traits.consumes
     )
-
-
-TAINT_RULE: Final = "DeviceTaintRule"
-
-
-class TaintRules:
-    """DeviceTaintRules by name: taints that administrators give to devices of slices."""
-
-    def __init__(self, objects: ObjectStore, release: Compatibility) -> None:
-        """Follow the rules of a store, as far as the release observes them."""
-        self._objects = objects
-        self._are_watched = ReleaseRule.DEVICE_TAINT_RULES in release
-        self._needs_selector = ReleaseRule.ABSENT_SELECTOR_TAINTS_NOTHING in release
-        self._cursor = ChangeCursor(objects.changes(TAINT_RULE))
-        self._rules: dict[str, TaintRule] = {}
-
-    def refresh(self) -> Sequence[TaintRule]:
-        """Take over what the store shows now; returns the rules that came, went or changed."""
-        if not self._are_watched or self._cursor.current:
-            return ()
-        self._cursor.catch_up()
-        before, self._rules = self._rules, {}
-        for obj in sorted(
-            self._objects.list(TAINT_RULE), key=lambda each: str(each["metadata"]["name"])
-        ):
-            rule = _parsed_rule(obj)
-            if rule is not None and (rule.has_selector or not self._needs_selector):
-                self._rules[str(obj["metadata"]["name"])] = rule
-        changed = []
-        for name in {**before, **self._rules}:
-            old, new = before.get(name), self._rules.get(name)
-            if old != new:
-                changed += [rule for rule in (old, new) if rule is not None]
-        return changed
-
-    def applied_to(self, each: Slice) -> Slice:
-        """The slice with the taints that the rules give to its devices."""
-        rules = [rule for rule in self._rules.values() if rule.may_select(each.pool)]
-        return tainted_slice(each, rules) if rules else each
-
-
-def _parsed_rule(obj: JsonObject) -> TaintRule | None:
-    """The rule; None: it is malformed, and as good as absent."""
-    try:
-        return parse_taint_rule(obj)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        logger.warning("DeviceTaintRule %s is left out: %r", obj["metadata"]["name"], error)
-        return None
 
 
 Key = TypeVar("Key")

@@ -8,16 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.dynamic_resources.claims import (
-    DeviceClaim,
-    consumer_of,
-    is_allocated,
-    is_reserved_for,
-    key_of,
-    uid_of,
-)
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME, ExtendedClaim
+from stellwerk.plugins.shared.pod_resource_claims import consumer_of
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_claim import DeviceClaim, is_allocated, is_reserved_for, key_of, uid_of
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""GPUs that pods share, in explanations: what a pod holds, or what is free for one that gets none.
+"""GPUs that pods share, in explanations: what is free for a pod that gets none.
 
 GpuShare answers with it. Invariant: what is free is what GpuShare filtered by.
 """
@@ -56,16 +56,6 @@ def free_gpus(
         most_free_milli=int(free.max()),
         whole_devices_idle=int((free == WHOLE).sum()),
         nearest=nearest,
-    )
-
-
-def held_gpus(pod: PodInfo) -> GpusOfPod | None:
-    """The numbers of the devices that a pod has on its node; None: it has none."""
-    request = gpu_request(pod.amounts.requests)
-    if request is None or not pod.gpu_devices:
-        return None
-    return GpusOfPod(
-        devices=request.devices, milli_of_each=request.milli, numbers=list(pod.gpu_devices)
     )
 
 

@@ -15,6 +15,7 @@ from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
 from stellwerk.snapshot.columns import ChangeCursor
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk_kube.json_values import JsonObject, text, text_or_empty
+from stellwerk_kube.resource_claim import selector_expressions
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +88,3 @@ def _parsed(obj: JsonObject) -> DeviceClass | None:
     except (KeyError, TypeError, AttributeError) as error:
         logger.warning("DeviceClass %s is left out: %r", metadata["name"], error)
         return None
-
-
-def selector_expressions(obj: Mapping[str, Sequence[JsonObject]]) -> tuple[str, ...]:
-    """The CEL selectors of a request or a class."""
-    return tuple(text(each["cel"]["expression"]) for each in obj.get("selectors") or ())

@@ -3,13 +3,20 @@
 The volume plugins ask. Invariant: every text is kube-scheduler's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from stellwerk.framework.events import ClusterChange, QueueingHint, queue_if
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.volumes import CLAIM, EPHEMERAL, PodVolume, UsageKey
+from stellwerk.models.volumes import (
+    BIND_COMPLETED,
+    CLAIM,
+    EPHEMERAL,
+    PodVolume,
+    UsageKey,
+    storage_class_name,
+)
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.json_values import JsonObject
 
@@ -27,6 +34,31 @@ def claim_volumes(pod: PodInfo, kinds: frozenset[str] = ANY_CLAIM) -> Iterator[P
 def find_claim(objects: ObjectStore, pod: PodInfo, volume: PodVolume) -> JsonObject | None:
     """The claim that a volume of the pod uses."""
     return objects.get("PersistentVolumeClaim", pod.namespace, volume.claim_name)
+
+
+def is_fully_bound(claim: JsonObject) -> bool:
+    """Whether the claim has a volume and the controller has confirmed it."""
+    annotations = claim["metadata"].get("annotations") or {}
+    return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in annotations
+
+
+def reach_labels(objects: ObjectStore, claims: Iterable[JsonObject]) -> frozenset[str]:
+    """The labels of nodes that say who reaches the volumes that are to be made for claims.
+
+    As the drivers of their classes have registered them with their nodes. Reads every CSINode.
+    """
+    names = {storage_class_name(claim) for claim in claims if not is_fully_bound(claim)}
+    classes = (objects.get("StorageClass", "", name) for name in names)
+    drivers = {str(each.get("provisioner")) for each in classes if each is not None}
+    if not drivers:
+        return frozenset()
+    return frozenset(
+        str(key)
+        for csi_node in objects.list("CSINode")
+        for driver in (csi_node.get("spec") or {}).get("drivers") or ()
+        if driver.get("name") in drivers
+        for key in driver.get("topologyKeys") or ()
+    )
 
 
 def not_found(resource: str, name: str) -> str:

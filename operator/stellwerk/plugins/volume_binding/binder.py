@@ -15,9 +15,10 @@ import numpy as np
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.in_tree_volumes import migrated_node_selector, migration_of
-from stellwerk.models.volumes import BIND_COMPLETED, storage_class_name
+from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.shared.csi_nodes import CSINodeRows
 from stellwerk.plugins.shared.node_matching import matching_nodes
+from stellwerk.plugins.shared.volume_claims import is_fully_bound
 from stellwerk.plugins.volume_binding.accessible_nodes import (
     AccessibleNodesBySelector,
     node_selector,
@@ -90,12 +91,6 @@ class PodVolumes:
         return [claim for claim, needed in self.provisions if needed[position]]
 
 
-def is_fully_bound(claim: JsonObject) -> bool:
-    """Whether the claim has a volume and the controller has confirmed it."""
-    annotations = claim["metadata"].get("annotations") or {}
-    return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in annotations
-
-
 def sort_claims(
     objects: ObjectStore, claims: Iterable[JsonObject], *, shares: bool = False
 ) -> PodVolumeClaims:
@@ -129,25 +124,6 @@ def chosen_by_another(objects: ObjectStore, claim: JsonObject) -> bool:
         "PersistentVolumeClaim", metadata.get("namespace") or "", metadata["name"]
     )
     return stored is None or SELECTED_NODE not in (stored["metadata"].get("annotations") or {})
-
-
-def reach_labels(objects: ObjectStore, claims: Iterable[JsonObject]) -> frozenset[str]:
-    """The labels of nodes that say who reaches the volumes that are to be made for claims.
-
-    As the drivers of their classes have registered them with their nodes. Reads every CSINode.
-    """
-    names = {storage_class_name(claim) for claim in claims if not is_fully_bound(claim)}
-    classes = (objects.get("StorageClass", "", name) for name in names)
-    drivers = {str(each.get("provisioner")) for each in classes if each is not None}
-    if not drivers:
-        return frozenset()
-    return frozenset(
-        str(key)
-        for csi_node in objects.list("CSINode")
-        for driver in (csi_node.get("spec") or {}).get("drivers") or ()
-        if driver.get("name") in drivers
-        for key in driver.get("topologyKeys") or ()
-    )
 
 
 class SchedulerVolumeBinder:

@@ -86,9 +86,6 @@ from stellwerk_kube.errors import ApiError
 from stellwerk_kube.json_values import JsonObject
 
 _NAME: Final = "VolumeBinding"
-SHARES_VOLUMES: Final = "VolumeBindingSharesVolumes"
-"""The key under which a group says that its members need not all go to the node that the first of
-them chooses for a claim which they share."""
 _REASONS: Final = {
     NODE_CONFLICT: "node(s) didn't match PersistentVolume's node affinity",
     NO_MATCH: "node(s) didn't find available persistent volumes to bind",
@@ -143,8 +140,7 @@ class VolumeBinding(
         if isinstance(found, str):
             return PreFilterResult(unresolvable(_NAME, found))
         try:
-            shares = state.get(SHARES_VOLUMES, bool) or False
-            claims = sort_claims(self._handle.objects, found, shares=shares)
+            claims = sort_claims(self._handle.objects, found, shares=state.shares_volumes)
         except ValueError as failure:
             return PreFilterResult(error(_NAME, str(failure)))
         if claims.immediate:

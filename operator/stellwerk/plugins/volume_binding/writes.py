@@ -9,13 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.plugins.shared.volume_claims import not_found
-from stellwerk.plugins.volume_binding.binder import (
-    SELECTED_NODE,
-    is_fully_bound,
-    is_migrated,
-    reachable_by,
-)
+from stellwerk.plugins.shared.volume_claims import is_fully_bound, not_found
+from stellwerk.plugins.volume_binding.binder import SELECTED_NODE, is_migrated, reachable_by
 from stellwerk.plugins.volume_binding.volume_pools import claim_uid
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo

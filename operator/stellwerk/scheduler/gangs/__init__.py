@@ -1,4 +1,4 @@
-"""Groups of pods: what happens to them, their cycle, and what is said about them.
+"""The asyncio driver for groups of pods; the pure algorithm is `world.gangs`.
 
 Invariant: nothing here is reached by a pod that belongs to no group.
 """

@@ -1,14 +1,13 @@
-"""The conditions of groups in their status, the events on them, and the conditions of their pods.
+"""Conditions and events of groups, and the conditions of their pods, from `world.gangs.pod_groups`.
 
 Group events and group cycles state what is so, tasks write it, as `updatePodGroupCondition` does
-upstream. Beside PodGroupScheduled (from v1alpha3 on PodGroupInitiallyScheduled) a group has
-conditions of Stellwerk's own, and a group of coscheduling the phase and the counters of its
-plugin's controller. Invariants: nothing is written inside the scheduling coroutine, of a group at
-most one write is under way, nothing is written that the API shows already; that condition is never
-taken back: a group that waits again has a
-condition of its own for that; a group that never waited and whose annotations can be used has no
-condition of ours; phase and counters follow from the book of groups alone, so that they are the
-same after a restart.
+upstream. A group has PodGroupScheduled (from v1alpha3 on PodGroupInitiallyScheduled) and conditions
+of Stellwerk's own; a group of coscheduling has the phase and the counters of its plugin's
+controller. Invariants: nothing is written inside the scheduling coroutine; at most one write of a
+group is under way; nothing is written that the API shows already. PodGroupScheduled is never taken
+back: a group that waits again has another condition for that (`WAITING`). A group that never waited
+and whose annotations can be used has no condition of ours. Phase and counters follow from the state
+of groups alone, so they are the same after a restart.
 """
 
 import asyncio
@@ -24,8 +23,13 @@ from urllib.parse import quote
 from stellwerk.backend.queued_pod import Place
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import WAITING_FOR_PODS, PodGroup
-from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
+from stellwerk.models.pod_group import (
+    COSCHEDULING_API,
+    WAITING_FOR_PODS,
+    WORKLOAD_API,
+    PodGroup,
+    PodGroupKey,
+)
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.world.gangs.pod_groups import GroupMembers
@@ -37,26 +41,29 @@ from stellwerk_kube.untrusted_text import shown
 
 logger = logging.getLogger(__name__)
 INADMISSIBLE: Final = "WaitingForTurn"
-"""The same where another group of its queue comes first."""
+"""Reason of a group's condition, and of its pods', while another group of its queue is first."""
 PLACED: Final = "scheduling.stellwerk.dev/Placed"
-"""Its message begins with placed and needed pods, such as `2/4`; True: that is enough."""
+"""Condition whose message begins with placed and needed pods, such as `2/4`; True: enough."""
 ANNOTATIONS: Final = "scheduling.stellwerk.dev/AnnotationsUsable"
 PARTLY_BOUND: Final = "scheduling.stellwerk.dev/PartlyBound"
-"""Only of groups that are given back after a time: since when too few of their pods are bound."""
+"""Condition of groups that are given back after a time; it says since when too few are bound."""
 WAITING: Final = "scheduling.stellwerk.dev/Waiting"
-"""Only of groups that were placed before, and wait again: PodGroupScheduled stays True."""
+"""Condition of groups that were placed before and wait again: PodGroupScheduled stays True."""
 ROOM_NOT_GRANTED: Final = "scheduling.stellwerk.dev/RoomNotGranted"
-"""Only of groups that should have nodes kept: why none are."""
+"""Condition of groups that should have nodes kept; it says why none are."""
 ONE_BY_ONE: Final = "scheduling.stellwerk.dev/PlacedOneByOne"
-"""Only of groups whose members a profile serves that places no groups: nothing places them as one,
-and PodGroupScheduled stays as it is."""
+"""Condition of groups whose profile places no groups: members are placed one by one, and
+PodGroupScheduled stays as it is."""
 ONE_BY_ONE_REASON: Final = "GangSchedulingOff"
 OWN_TYPES: Final = frozenset(
     {PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING, ROOM_NOT_GRANTED, ONE_BY_ONE}
 )
 CHECK_DELAY_SECONDS: Final = 1.0
-"""A group that is complete sooner than this is never said to wait."""
-_WRITERS: Final = 4
+"""Time between a change of a group and the look whether it waits: a group that is complete sooner
+is never said to wait."""
+MAX_WRITERS: Final = 4
+"""Status writes for groups that are under way at the same time; further groups wait, and only the
+newest statement of each is written."""
 _COSCHEDULING_VERSION: Final = "v1alpha1"
 _PATCHES: Final = {
     WORKLOAD_API: "application/strategic-merge-patch+json",
@@ -87,7 +94,7 @@ class GroupConditions:
     _pending: OrderedDict[PodGroupKey, list[ScheduledCondition]] = field(
         default_factory=OrderedDict
     )
-    """What is to be written: at most the counts, and the newest of everything else."""
+    """The statements to be written: for a group at most its counts and the newest other one."""
     _writing: set[PodGroupKey] = field(default_factory=set)
     _writers: set[asyncio.Task[None]] = field(default_factory=set)
     _last_event: dict[PodGroupKey, ScheduledCondition] = field(default_factory=dict)
@@ -100,24 +107,24 @@ class GroupConditions:
     # --- what cycles say ------------------------------------------------------------------------
 
     def scheduled(self, key: PodGroupKey) -> None:
-        """Enough members have a node."""
+        """State that enough members have a node."""
         members = self.world.pod_groups.groups.get(key)
         if members is not None:
             members.was_placed = True
         self._write_later(key, SCHEDULED)
 
     def unschedulable(self, key: PodGroupKey, message: str) -> None:
-        """There is no room for enough members, unless enough of them have theirs."""
+        """State that there is no room for enough members, unless enough of them have a node."""
         if not self._is_satisfied(key):
             self._write_later(key, ScheduledCondition("False", UNSCHEDULABLE, message))
 
     def error(self, key: PodGroupKey, message: str) -> None:
-        """Something broke."""
+        """State that a plugin, an extender or the scheduler itself failed."""
         if not self._is_satisfied(key):
             self._write_later(key, ScheduledCondition("False", SCHEDULER_ERROR, message))
 
     def inadmissible(self, members: GroupMembers, message: str) -> None:
-        """Another group of its queue comes first."""
+        """State that another group of its queue comes first, on the group and on its pods."""
         if not self._is_satisfied(members.key):
             self._write_later(members.key, ScheduledCondition("False", INADMISSIBLE, message))
         for pod in members.pods.values():
@@ -125,7 +132,7 @@ class GroupConditions:
                 self.dispatcher.reports.put(Report(pod, INADMISSIBLE, message))
 
     def check_later(self, key: PodGroupKey) -> None:
-        """The group or its members have changed: see some time later whether it waits."""
+        """Look after `CHECK_DELAY_SECONDS` whether a group that has changed waits."""
         if key not in self.world.pod_groups.groups:
             self._last_event.pop(key, None)
         if key in self._checks or not (self.is_served(key) or self._why_one_by_one(key)):
@@ -134,7 +141,7 @@ class GroupConditions:
         self._checks[key] = loop.call_later(CHECK_DELAY_SECONDS, self._check, key)
 
     def check_all(self) -> None:
-        """Scheduling begins: groups may have been waiting for long."""
+        """Look at every group as scheduling begins: some may have been waiting for long."""
         for key in self.world.pod_groups.groups:
             self.check_later(key)
 
@@ -168,8 +175,8 @@ class GroupConditions:
 
     def _check(self, key: PodGroupKey) -> None:
         del self._checks[key]
-        book = self.world.pod_groups
-        members = book.groups.get(key)
+        states = self.world.pod_groups
+        members = states.groups.get(key)
         one_by_one = self._why_one_by_one(key)
         if one_by_one:
             message = f"the pods of the group are placed one by one: {one_by_one}"
@@ -182,7 +189,7 @@ class GroupConditions:
                 self._write_later(key, SCHEDULED)
             return
         self._warn_of_lack(key)
-        closed, kept = book.why_closed(members), self._why_kept(members)
+        closed, kept = states.why_closed(members), self._why_kept(members)
         if closed or kept:
             self._write_later(key, ScheduledCondition("False", WAITING_FOR_PODS, closed or kept))
         if closed:
@@ -213,7 +220,7 @@ class GroupConditions:
         return f"waiting for pods that are kept from the queue: {ready} of {needed} are not ({by})"
 
     def _report_pods(self, members: GroupMembers) -> None:
-        """Say of each pod that waits that it does; without counts, which change with each pod."""
+        """Report on each pod that waits for its group, without counts: these change too often."""
         group = members.group
         name = members.key.name
         message = self.world.pod_groups.why_closed(members)
@@ -254,7 +261,7 @@ class GroupConditions:
             if (each is COUNTS_ONLY) != (stated is COUNTS_ONLY)
         ]
         self._pending[key] = [*others, stated]
-        if len(self._writers) < _WRITERS:
+        if len(self._writers) < MAX_WRITERS:
             writer = asyncio.get_running_loop().create_task(
                 self._write_all(), name="group reports", context=Context()
             )

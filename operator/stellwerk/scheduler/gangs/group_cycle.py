@@ -1,9 +1,9 @@
-"""The cycle of a group (`podGroupSchedulingCycle`): taken up, decided, and bound or requeued.
+"""The cycle of a group (`podGroupSchedulingCycle`): drives `world.gangs.group_decision` in slices.
 
 `schedule_one` calls it for the member that was popped; the others that can be tried are taken
-along. Between slices of the decision events are handled and bindings go on, and no other decision
-is made. Invariant: when a cycle ends, each member taken is in exactly one place: in a binding task,
-in the queue, or gone.
+along, and `submit_group_result` binds or requeues them. Between slices of the decision events are
+handled and bindings go on, and no other decision is made. Invariant: when a cycle ends, each member
+taken is in exactly one place: in a binding task, in the queue, or gone.
 """
 
 import logging
@@ -24,9 +24,10 @@ from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGr
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
 from stellwerk.world.decide import Decision, Failure
-from stellwerk.world.extenders import Extenders, KeptExtenders
+from stellwerk.world.extenders import KeptExtenders
 from stellwerk.world.gangs.group_attempt import (
     GroupContext,
+    GroupRequest,
     MemberRequest,
     decided_at_once,
     nodes_of,
@@ -39,12 +40,7 @@ from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     decide_group,
 )
-from stellwerk.world.gangs.group_request import (
-    GroupRequest,
-    Untried,
-    take_members,
-    why_untried,
-)
+from stellwerk.world.gangs.group_request import Untried, take_members, why_untried
 from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -52,7 +48,8 @@ from stellwerk.world.world import World
 logger = logging.getLogger(__name__)
 
 MEMBER_SLICE_SECONDS: Final = 0.01
-"""So long a costly filter may take for a member before it goes on in slices."""
+"""Time that a costly filter may take for a member before it goes on in slices, between which events
+are handled."""
 
 
 @dataclass(slots=True)
@@ -152,7 +149,9 @@ class GroupCycle:
             await self.submit.requeue_members(taken, decision)
         self._count(taken, decision)
         if beside is not None:
-            for _ in beside.look(request, _decided(taken, decision)):
+            nodes = nodes_of(decision.attempt) if decision.placed else {}
+            decided = DecidedGroup(taken.members.key.shown, nodes, decision.message)
+            for _ in beside.look(request, decided):
                 await taken.slices.pass_on()
 
     async def _try_again(self, taken: GroupInCycle) -> None:
@@ -209,6 +208,7 @@ class GroupCycle:
             deciding.close()
 
     async def _in_slices(self, taken: GroupInCycle, deciding: Deciding) -> GroupDecision:
+        """Drive the generator of the decision: answer its requests for members, pause between."""
         try:
             ask = next(deciding)
             while True:
@@ -228,18 +228,19 @@ class GroupCycle:
         state, now = ask.state, self.world.clock.monotonic
         for slices_left in reversed(range(MOST_SLICES)):
             state.slice_seconds = MEMBER_SLICE_SECONDS if slices_left else None
-            decision = await self._attempt_at(taken.extenders, ask)
+            # Extenders are not asked about members on a fork, which nothing comes of.
+            if taken.extenders is None or ask.world is not self.world:
+                decision = decided_at_once(ask)
+            else:
+                ask.prepare()
+                decision = await decide_with_extenders(
+                    ask.world, ask.pod, ask.profile, taken.extenders, state
+                )
             if state.unfinished is None:
                 break
             await in_slices(state.unfinished, now)
             state.begin_anew()
         return decision
-
-    async def _attempt_at(self, extenders: Extenders | None, ask: MemberRequest) -> Decision:
-        if extenders is None or ask.world is not self.world:
-            return decided_at_once(ask)
-        ask.prepare()
-        return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
     def _keep(self, taken: GroupInCycle, ask: MemberRequest, decision: Decision) -> None:
         """Keep what explains a member's decision, and log it; of trials on a fork nothing is."""
@@ -266,9 +267,3 @@ class GroupCycle:
             undo_attempt(context, decision.attempt)
             decision.placed = False
             decision.message = "members were lost while the group was decided"
-
-
-def _decided(taken: GroupInCycle, decision: GroupDecision) -> DecidedGroup:
-    """The outcome that shadows compare with."""
-    nodes = nodes_of(decision.attempt) if decision.placed else {}
-    return DecidedGroup(taken.members.key.shown, nodes, decision.message)

@@ -1,11 +1,10 @@
-"""Events of pods and groups, taken to the gates of groups, their conditions and their rollback.
+"""Events of pods and groups: drives `world.gangs.queue_order.GroupGates`, conditions and rollback.
 
 `scheduler.event_handlers` calls `GroupEvents` for members and for objects of both APIs. Members
 that ran to their end are left out of the pods' watch, so that `FinishedMembers` looks them up when
 a member on a node has gone, when a group that has run is found with too few pods, and as scheduling
-begins: a process may have ended between the bindings of a group and its condition. Invariants:
-after an event the book shows it, and every member whose group it has opened is on its way to
-activeQ; a group is looked up at most once at a time, however many of its pods go.
+begins: a process may have ended between the bindings of a group and its condition. Invariant: a
+group is looked up at most once at a time, however many of its pods go.
 """
 
 import asyncio
@@ -18,36 +17,37 @@ from urllib.parse import quote
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL
-from stellwerk.models.pod_group_key import (
+from stellwerk.models.pod_group import (
     COSCHEDULING_API,
     COSCHEDULING_LABEL,
     GROUP_KINDS,
+    ROLE_LABEL,
     WORKLOAD_API,
     PodGroupKey,
 )
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupRollback
-from stellwerk.world.gangs.group_gates import GroupGates
 from stellwerk.world.gangs.pod_groups import FinishedMember, GroupMembers
+from stellwerk.world.gangs.queue_order import GroupGates
 from stellwerk.world.world import World
 from stellwerk_kube.errors import SchedulerError
 from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 LOOK_UP_DELAY_SECONDS: Final = 0.5
-"""Several members often end together."""
+"""Time between the end of a member and the list of finished pods: several members often end
+together, and one list serves all."""
 RETRY_SECONDS: Final = 5.0
-"""After this the API is asked again where it gave no answer."""
+"""Time after which the API is asked again if it gave no answer."""
 _FINISHED: Final = "fieldSelector=" + quote("status.phase!=Running,status.phase!=Pending", safe="")
 
 
 class GroupEvents:
-    """Has gates follow what is watched, and everything told that waits for groups."""
+    """Takes watch events to the gates of groups, and tells what depends on groups."""
 
     def __init__(self, world: World, conditions: GroupConditions) -> None:
         self._world = world
-        self._book = world.pod_groups
+        self._states = world.pod_groups
         self._gates = GroupGates(world, self._changed)
         self._conditions = conditions
         self._rollback = GroupRollback(world, conditions.dispatcher)
@@ -61,7 +61,7 @@ class GroupEvents:
 
     def on_pod_gone(self, uid: str, obj: JsonObject) -> None:
         """A member was deleted, or has finished."""
-        members = self._book.groups.get(self._book.key_of[uid])
+        members = self._states.groups.get(self._states.key_of[uid])
         before = members.pods.get(uid) if members is not None else None
         # What leaves the watch as it ends arrives as deleted, too; if the watch was away, even
         # before its node was seen.
@@ -80,7 +80,7 @@ class GroupEvents:
 
     def _on_found(self, key: PodGroupKey) -> None:
         """More members have finished than were known."""
-        members = self._book.groups[key]
+        members = self._states.groups[key]
         group = members.group
         if group is not None and not (members.was_placed or group.was_placed):
             ran = members.bound + sum(each.had_node for each in members.finished.values())
@@ -91,17 +91,17 @@ class GroupEvents:
 
     def on_profiles(self, namespace: str = "") -> None:
         """Pods of a namespace, or of all, may have other profiles than before."""
-        for key in self._book.recount(namespace):
+        for key in self._states.recount(namespace):
             self._gates.changed(key)
 
     def on_lack(self, kind: str, lack: Lack | None) -> None:
         """Groups of an API cannot be seen, for this reason; None: they can."""
         api = GROUP_KINDS[kind]
         if lack is None:
-            self._book.lacks.pop(api, None)
+            self._states.lacks.pop(api, None)
         else:
-            self._book.lacks[api] = lack.reason
-        for key, members in list(self._book.groups.items()):
+            self._states.lacks[api] = lack.reason
+        for key, members in list(self._states.groups.items()):
             if key.api == api and members.group is None:
                 self._gates.changed(key)
 
@@ -117,7 +117,7 @@ class GroupEvents:
             self._gates.put_group(kind, obj)
 
     def _changed(self, key: PodGroupKey) -> None:
-        members = self._book.groups.get(key)
+        members = self._states.groups.get(key)
         if members is not None:
             if members.lacks_finished and self._conditions.is_served(key):
                 self._finished.look_up(key, waiting_only=True)

@@ -10,15 +10,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-LET_THROUGH_AT_ONCE: Final = 32
-"""So many bindings go on in one iteration of the event loop."""
+MAX_BINDINGS_PER_ITERATION: Final = 32
+"""Bindings of a group that go on in one iteration of the event loop; more would hold up events."""
 
 
 class GroupPermit:
     """Counts the members that are ready to be bound, and those that no longer can be."""
 
     def __init__(self, members: int, needed: int, raised: Callable[[], int] = lambda: 0) -> None:
-        """`needed`: of these members, so many are bound or none.
+        """`needed`: the number of these members that are bound, or none is.
 
         `raised`: by how much the group asks for more members now than when it was decided.
         """
@@ -36,7 +36,7 @@ class GroupPermit:
         return self._answer is not None
 
     async def arrive(self) -> str:
-        """One member is ready: wait for enough others; why it is not bound, or an empty text."""
+        """Count a ready member and wait for enough others; returns why it is not bound, or ""."""
         self._ready += 1
         self._look()
         if self._answer is None:
@@ -46,7 +46,7 @@ class GroupPermit:
         return self._answer or ""
 
     def lose(self, reason: str) -> None:
-        """One member will not arrive."""
+        """Count a member that will not arrive."""
         self._left -= 1
         if self._left < self._needed and self._answer is None:
             self._decide(reason)
@@ -65,7 +65,7 @@ class GroupPermit:
         self._let_through()
 
     def _let_through(self) -> None:
-        for _ in range(min(LET_THROUGH_AT_ONCE, len(self._waiting))):
+        for _ in range(min(MAX_BINDINGS_PER_ITERATION, len(self._waiting))):
             permitted = self._waiting.popleft()
             if not permitted.done():
                 permitted.set_result(None)

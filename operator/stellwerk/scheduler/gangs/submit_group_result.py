@@ -1,11 +1,13 @@
-"""Carrying out the decision on a group: its members go to binding tasks, or back to the queue.
+"""Carrying out what `world.gangs.group_decision` decides: bindings, requeues, evictions, rollback.
 
-The group cycle calls `SubmitGroupResult` (`submitPodGroupAlgorithmResult` upstream), and waits: it
-is done in slices, as deciding is. A group that could not be bound whole may ask for its bound
-members to be deleted after a time: `GroupRollback`, which group events call after each change.
-Invariants: a member that was taken is in exactly one place when it is done, and none is in two
-meanwhile; only members are deleted that have not started and that a controller makes anew, and only
-after the group's own time has passed without enough of it being bound.
+`group_cycle` calls `SubmitGroupResult` (`submitPodGroupAlgorithmResult` upstream), and waits: it is
+done in slices, as deciding is. `GroupEvictions` evicts the victims of a group, the last one after
+the others; until that one is terminating, the members are gated. A group that could not be bound
+whole may ask for its bound members to be deleted after a time: `GroupRollback`, which
+`group_events` calls after each change. Invariants: at most one preemption of a group is under way,
+and however it ends, its members are tried again; a member that was taken is in exactly one place
+in the end, and never in two; `GroupRollback` deletes only members that have not started and that a
+controller makes anew, after the group's own time has passed without enough of it being bound.
 """
 
 import asyncio
@@ -18,9 +20,9 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
+from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import PodGroup
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroup, PodGroupKey
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle, BindingTasks
 from stellwerk.scheduler.failure_handler import FailureHandler
@@ -29,21 +31,16 @@ from stellwerk.scheduler.gangs.group_conditions import (
     GroupConditions,
     group_reference,
 )
-from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
+from stellwerk.scheduler.preemption import EvictionReason, Evictor
 from stellwerk.scheduler.throttle import IN_VAIN, VainAttempts
 from stellwerk.scheduler.time_slice import TimeSlice
-from stellwerk.world.decide import Failure
+from stellwerk.world.decide import Failure, VictimOutcome
 from stellwerk.world.extenders import Extenders
-from stellwerk.world.gangs.group_attempt import MemberResult
-from stellwerk.world.gangs.group_decision import (
-    GroupDecision,
-    RemainingMembers,
-    member_failures,
-    reserve_nodes,
-    try_with_reservation_once_more,
-)
-from stellwerk.world.gangs.group_request import GroupRequest, TakenGroup
+from stellwerk.world.gangs.group_attempt import GroupRequest, MemberResult
+from stellwerk.world.gangs.group_decision import GroupDecision, RemainingMembers, member_failures
+from stellwerk.world.gangs.group_request import TakenGroup
+from stellwerk.world.gangs.group_reservation import reserve_nodes, try_with_reservation_once_more
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
@@ -54,8 +51,14 @@ from stellwerk_kube.errors import Conflict, NotFound, SchedulerError
 
 logger = logging.getLogger(__name__)
 
-TASKS_AT_ONCE: Final = 32
-"""So many bindings are started in one iteration of the event loop: all begin in the next one."""
+MAX_BINDINGS_PER_ITERATION: Final = 32
+"""Bindings of a group that are started in one iteration of the event loop: all of them run in the
+next one, and more would hold up events."""
+MAX_EVICTIONS_AT_ONCE: Final = 32
+"""Victims of one group that are evicted at the same time; the last one follows when all others are
+terminating."""
+_ENDS_LATER: Final = frozenset({VictimOutcome.TERMINATING, VictimOutcome.DELETED})
+"""The outcomes that are followed by the victim's end, which wakes the members."""
 WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
 CAPACITY_IS_RESERVED: Final = "room is kept for the pod group"
 
@@ -67,11 +70,83 @@ class GroupInCycle(TakenGroup):
     started_seconds: float
     slices: TimeSlice
     extenders: Extenders | None = None
-    """Those of the profile, which keep what they said of each member; None: it has none."""
+    """The profile's extenders, which keep what they said of each member; None: it has none."""
     records: dict[str, DecisionRecord] = field(default_factory=dict)
     """By uid, of the members' last decisions for nodes; the Decisions are too large to be kept."""
     remaining: RemainingMembers | None = None
-    """Those that are to be tried by themselves before they are requeued; None: none are."""
+    """The members that are to be tried by themselves before they are requeued; None: none are."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEviction:
+    """Victims to be evicted so that a group fits."""
+
+    group: PodGroup
+    reference: ObjectReference
+    members: Sequence[PodInfo]
+    """The members that wait for it."""
+    victims: Sequence[PodInfo]
+    profile_name: str
+    """The schedulerName under which events and conditions are written."""
+
+
+@dataclass(slots=True)
+class GroupEvictions:
+    """One task per group that preempts."""
+
+    world: World
+    evictor: Evictor
+    _under_way: dict[PodGroupKey, asyncio.Task[None]] = field(default_factory=dict)
+
+    def start(self, eviction: GroupEviction) -> None:
+        """Evict the victims; the members are gated from here on until that is done."""
+        self.evictor.observe_preemption(eviction.victims)
+        self.world.preempting.update(pod.uid for pod in eviction.members)
+        task = asyncio.get_running_loop().create_task(
+            self._carry_out(eviction), name=f"preempt for {eviction.group.key.shown}"
+        )
+        self._under_way[eviction.group.key] = task
+        task.add_done_callback(lambda done: self._ended(eviction.group.key, done))
+
+    async def close(self) -> None:
+        """Stop everything under way and wait for it."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, key: PodGroupKey, task: asyncio.Task[None]) -> None:
+        if self._under_way.get(key) is task:
+            del self._under_way[key]
+
+    async def _carry_out(self, eviction: GroupEviction) -> None:
+        missed = False
+        try:
+            note = f"Preempted by podgroup {eviction.group.uid} on node cluster"
+            reason = EvictionReason(
+                eviction.profile_name, "podgroup", note, related=eviction.reference
+            )
+            *others, last = eviction.victims
+            for part in range(0, len(others), MAX_EVICTIONS_AT_ONCE):
+                together = others[part : part + MAX_EVICTIONS_AT_ONCE]
+                evicting = (self.evictor.evict(each, reason) for each in together)
+                missed |= not _ENDS_LATER.issuperset(await asyncio.gather(*evicting))
+            missed |= await self.evictor.evict(last, reason) not in _ENDS_LATER
+        except SchedulerError as failure:
+            logger.warning("preemption for %s: %s", eviction.group.key.shown, failure)
+            missed = True
+        finally:
+            self._let_go(eviction, at_once=missed)
+
+    def _let_go(self, eviction: GroupEviction, *, at_once: bool) -> None:
+        """The members may be tried again: when something ends, or, if that was missed, at once."""
+        world = self.world
+        world.preempting.difference_update(pod.uid for pod in eviction.members)
+        for pod in eviction.members:
+            world.queue.rerun_pre_enqueue(pod.uid)
+        gone = all(world.cache.pod(victim.uid) is None for victim in eviction.victims)
+        if at_once or gone:
+            world.activate(eviction.members)
 
 
 @dataclass(slots=True)
@@ -108,7 +183,9 @@ class SubmitGroupResult:
         if needed > 1:
             permit = GroupPermit(len(placed), needed, partial(_raised, taken, decision.request))
         for number, result in enumerate(results):
-            await taken.slices.pass_on(at_once=number % TASKS_AT_ONCE == TASKS_AT_ONCE - 1)
+            await taken.slices.pass_on(
+                at_once=number % MAX_BINDINGS_PER_ITERATION == MAX_BINDINGS_PER_ITERATION - 1
+            )
             queued = taken.queued[result.pod.uid]
             self._record_result(result, taken.profile)
             if result.assumed is None:

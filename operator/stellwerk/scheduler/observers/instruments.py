@@ -36,7 +36,7 @@ from stellwerk.framework.types import CODE_NAMES, Code, CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
-from stellwerk.models.pod_group_key import GROUP_KINDS
+from stellwerk.models.pod_group import GROUP_KINDS
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.scheduler.binding_cycle import BindingTasks
 from stellwerk.series import Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily

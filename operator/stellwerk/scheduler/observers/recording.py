@@ -43,8 +43,8 @@ from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.world.decide import Decision
 from stellwerk.world.extenders import Answer
+from stellwerk.world.gangs.group_attempt import GroupRequest
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.profiles import Draw, ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.clock import Clock

@@ -1,5 +1,5 @@
-"""Decisions on groups of pods: all members in one go, on the World that single pods are decided on.
+"""The pure algorithm for groups of pods; `scheduler.gangs` drives it on asyncio.
 
-The scheduler's group cycle and explanations drive them step by step. Invariant: what is tried and
-not taken is undone before the decision is given.
+Explanations, simulations and replays drive the same functions without asyncio. Invariant: what is
+tried and not taken is undone before the decision is given.
 """

@@ -1,40 +1,32 @@
-"""Placing a group's members one by one, each seeing those before it, and counting what would fit.
+"""Placing a group's members one by one, in one order or in others; `group_cycle` decides each.
 
-Group decisions run `place` for one order of the members and one placement; its driver makes the
-decision of each member (`MemberRequest`), so that extenders can answer and events be handled
-between two of them. Before that they count by resources alone: `GroupCapacity` once, `FreeCapacity`
-while victims of preemption return to their nodes. Invariants: a member that has a node is assumed
-and reserved there until `undo_attempt`, and each was decided on columns written right before; a
-count is never below what filters would let pass, whatever the order of the members, and for members
-that are alike and filters that look at each row on its own it is exact.
+`place` yields a `MemberRequest` for each member, and its driver sends the Decision back, so that
+extenders can answer and events are handled between two members. Two drivers exist: the operator's
+`scheduler.gangs.group_cycle.GroupCycle`, and `answered` below, for explanations, shadows,
+simulations and replays. Members are placed one after the other because each must see those before
+it. Invariants: a member that has a node is assumed and reserved there until `undo_attempt`, and
+each was decided on columns written right before.
 """
 
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from stellwerk.framework.interface import APICall, Reuse
-from stellwerk.framework.types import Code, CycleState, PluginFailure
+from stellwerk.framework.interface import APICall
+from stellwerk.framework.types import OK, Code, CycleState, PluginFailure, Status, unschedulable
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.default_preemption.plugin import LEFT_TO_GROUP
-from stellwerk.plugins.gang_scheduling import placement_feasible
-from stellwerk.plugins.volume_binding.plugin import SHARES_VOLUMES
-from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
-from stellwerk.profiles.spec.plugin_description import ExtensionPoint
-from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.world.decide import Decision, Failure, decide, release
+from stellwerk.world.gangs.group_capacity import all_alike, could_hold
 from stellwerk.world.gangs.placements import EVERYWHERE, Placement
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
-from stellwerk_kube.resource_amounts import PODS
 
 PREEMPTED_BY_GROUP: Final = "not eligible due to workload aware preemption enabled"
 HAS_CONSTRAINTS: Final = "not eligible due to placement-based pod group scheduling limitation"
-_PLENTY: Final = 1 << 30
-_FIT: Final = "NodeResourcesFit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +40,25 @@ class GroupContext:
     quorum: "Quorum | None" = None
     """An attempt ends when this cannot be reached any more; None: every member is tried."""
     refusals: "Refusals | None" = None
-    """Where refusals are noted; None: attempts on a fork, which wake no pod."""
+    """The refusals that attempts note; None: attempts on a fork, which wake no pod."""
     shares_volumes: bool = False
     """Whether members may go elsewhere than to the node that one of them, placed in the same
     attempt, has chosen for a claim which they share."""
+
+
+def placement_feasible(min_count: int, scheduled: int, remaining: int) -> Status:
+    """Say whether a group can still get `min_count` members placed, asked between two members.
+
+    Wait: it can, and has not yet. As `PlacementFeasible` of kube-scheduler v1.37.
+    """
+    counts = f"{scheduled} scheduled, {remaining} remaining"
+    if scheduled + remaining < min_count:
+        text = f"minCount ({min_count}) cannot be satisfied: {counts}"
+        return unschedulable(GANG_SCHEDULING, text)
+    if scheduled < min_count:
+        text = f"minCount ({min_count}) is not yet satisfied: {counts}"
+        return Status(Code.WAIT, (text,), GANG_SCHEDULING)
+    return OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +69,14 @@ class Quorum:
     scheduled: int
 
     def is_missed(self, attempt: "GroupAttempt", placed: int, remaining: int) -> bool:
-        """Whether it cannot be reached with those placed by an attempt and those that remain.
+        """Whether the members placed by an attempt and those that remain are too few.
 
-        The attempt then says so.
+        If so, the reason is noted in the attempt.
         """
         status = placement_feasible(self.min_count, self.scheduled + placed, remaining)
         if status.code is Code.UNSCHEDULABLE:
-            attempt.in_vain = status.reasons[0]
-        return bool(attempt.in_vain)
+            attempt.gave_up = status.reasons[0]
+        return bool(attempt.gave_up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +96,22 @@ class MemberRequest:
     obstacle: str = ""
     """The reason why the member does not preempt by itself."""
     shares_volumes: bool = False
-    """As in the context."""
+    """Whether the member may leave the node of a claim that it shares, as GroupContext says."""
 
     def prepare(self) -> None:
         """Write the columns, and into the state which of their rows there are."""
         snapshot, state = self.world.cache.update_snapshot(), self.state
-        state.among = (
-            _only(snapshot, self.node_name) if self.node_name else self.placement.rows(snapshot)
-        )
+        if self.node_name:
+            among = np.zeros(snapshot.size, np.bool_)
+            row = snapshot.row_of.get(self.node_name)
+            if row is not None:
+                among[row] = True
+            state.among = among
+        else:
+            state.among = self.placement.rows(snapshot)
         state.group = self.pod.group
-        state.write(LEFT_TO_GROUP, self.obstacle)
-        if self.shares_volumes:
-            state.write(SHARES_VOLUMES, True)  # noqa: FBT003 a value by its key
+        state.preemption_obstacle = self.obstacle
+        state.shares_volumes = self.shares_volumes
 
 
 def decided_at_once(ask: MemberRequest) -> Decision:
@@ -127,7 +138,7 @@ class MemberResult:
     failure: Failure | None = None
     plugin_failures: tuple[PluginFailure, ...] = ()
     api_call: APICall | None = None
-    """What PostFilter wants done in the cluster."""
+    """The write to the cluster that PostFilter asks for; None: it asks for none."""
     nominated_to: str = ""
     """The nomination that the assumption took the place of."""
 
@@ -140,7 +151,7 @@ class GroupAttempt:
     results: list[MemberResult] = field(default_factory=list)
     broken: str = ""
     """The error that ended it before its time; empty: there was none."""
-    in_vain: str = ""
+    gave_up: str = ""
     """The reason why members were left untried: too few could be placed; empty: none was."""
 
     @property
@@ -181,9 +192,55 @@ class Refusals:
             self.by_uid[uid] = self.by_uid.get(uid, frozenset()) | filters
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRequest:
+    """A group that is to be decided."""
+
+    group: PodGroup
+    members: Sequence[PodInfo]
+    """The members to be placed, in the order in which they are tried; at least one."""
+    scheduled: Sequence[PodInfo] = ()
+    """The members that count as placed: bound or assumed, and not terminating."""
+    finished: int = 0
+    """Members that ran to their end and count."""
+    finished_by_role: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of those that have each role."""
+    budget_seconds: float = 0.05
+    """The time in which other orders of the members are tried."""
+    reserves_capacity: bool = False
+    """Whether nodes are kept for it where it does not fit."""
+    ending: frozenset[str] | None = None
+    """Uids of the pods in whose place room is kept already; None: there is none."""
+    goes_on: Callable[[bool], bool] = bool
+    """Called with whether there is time for another order; returns whether that order is tried. A
+    recording notes the answers and a replay repeats them, because clocks differ."""
+    known_to_end: frozenset[str] | None = None
+    """Uids of the pods in whose place room may be kept, beside terminating ones; None: of all."""
+
+    def is_met_by(self, attempt: GroupAttempt) -> bool:
+        """Whether the group is placed with these members beside those that are scheduled."""
+        placed = [each.pod for each in attempt.results if each.assumed is not None]
+        if not placed or attempt.broken:
+            return False
+        counted = [*self.scheduled, *placed]
+        if len(counted) + self.finished < self.group.min_count:
+            return False
+        return all(
+            sum(pod.labels.get(ROLE_LABEL) == role for pod in counted)
+            >= wanted - self.finished_by_role.get(role, 0)
+            for role, wanted in self.group.min_count_by_role.items()
+        )
+
+    @property
+    def needed(self) -> int:
+        """The number of further members that have to be placed, at least one."""
+        return max(1, self.group.min_count - len(self.scheduled) - self.finished)
+
+
 Result = TypeVar("Result")
-Steps: TypeAlias = Generator[MemberRequest | None, Decision, Result]
-"""Asks for decisions, and where it yields None its driver may handle events; gives a result."""
+GroupSteps: TypeAlias = Generator[MemberRequest | None, Decision, Result]
+"""A generator that yields requests for decisions on members and is sent the Decisions, yields None
+to let its driver handle events, and returns the result."""
 
 
 def place(
@@ -191,7 +248,7 @@ def place(
     members: Sequence[PodInfo],
     placement: Placement = EVERYWHERE,
     nodes: Mapping[str, str] | None = None,
-) -> Steps[GroupAttempt]:
+) -> GroupSteps[GroupAttempt]:
     """Place members in this order; one without a node does not keep the next from being tried.
 
     `nodes` are those that members may be placed on, by uid, where only one will do.
@@ -212,7 +269,7 @@ def _place_each(
     members: Sequence[PodInfo],
     attempt: GroupAttempt,
     nodes: Mapping[str, str] | None,
-) -> Steps[None]:
+) -> GroupSteps[None]:
     refused: dict[Hashable, MemberResult] = {}
     placed, quorum = 0, context.quorum
     for number, pod in enumerate(members):
@@ -223,6 +280,8 @@ def _place_each(
             failure = Failure.too_complex(pod.spec)
             attempt.results.append(MemberResult(pod, state, failure=failure))
             continue
+        # A member that is like a refused one gets its answer without a decision, until another
+        # member is placed: that may change what affinity says.
         key = None if nodes else likeness(pod)
         known = refused.get(key) if key is not None else None
         if known is not None:
@@ -256,7 +315,7 @@ def _place_each(
         quorum.is_missed(attempt, placed, 0)
 
 
-def answered(steps: Steps[Result]) -> Generator[None, None, Result]:
+def answered(steps: GroupSteps[Result]) -> Generator[None, None, Result]:
     """The steps with each member decided at once; its driver may handle events between two."""
     try:
         ask = next(steps)
@@ -321,14 +380,6 @@ def _assume(context: GroupContext, result: MemberResult, decision: Decision) -> 
     result.plugin_failures += tuple(failures)
 
 
-def _only(snapshot: Snapshot, node_name: str) -> Mask:
-    among: Mask = np.zeros(snapshot.size, np.bool_)
-    row = snapshot.row_of.get(node_name)
-    if row is not None:
-        among[row] = True
-    return among
-
-
 def likeness(pod: PodInfo) -> Hashable | None:
     """A key shared by members that are rejected alike; None: nothing is known."""
     if pod.volumes or pod.spec.resource_claims:
@@ -344,208 +395,89 @@ def is_about_spec(decision: Decision) -> bool:
     return search.profile.framework.filters.is_row_local(search.found.state, search.pod)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCapacity:
-    """The number of a group's members that each row could hold."""
+# --- other orders ------------------------------------------------------------------------------
 
-    per_row: IntColumn
-    """(N,) int64, members that fit on the row if they were all as small as the smallest."""
-    exact: bool
-    """Whether the members are alike, and only the node and its resources matter to filters."""
+MAX_ORDERS: Final = 24
+"""Orders of a group's members that are tried after the first one. The time that the profile gives
+(`secondLookMilliseconds`) ends most searches before."""
 
 
-def capacity(context: GroupContext, members: Sequence[PodInfo]) -> GroupCapacity:
-    """Count what each row of the snapshot could hold, as it is now."""
-    world, profile, first = context.world, context.profile, members[0]
-    resources = counted_resources(context, members)
-    per_row = _per_row(world.cache.snapshot, members, resources)
-    asked = first.amounts.requests.keys() - {PODS}
-    if profile.extenders is not None or not asked <= resources:
-        return GroupCapacity(per_row, exact=False)
-    if not counts_exactly(context, members):
-        return GroupCapacity(per_row, exact=False)
-    return GroupCapacity(np.where(rows_but_for_resources(context, first), per_row, 0), exact=True)
+def try_other_orders(
+    context: GroupContext, request: GroupRequest, last: GroupAttempt, budget_seconds: float
+) -> GroupSteps[tuple[GroupAttempt | None, int]]:
+    """Try other orders after one that failed: (the attempt that meets the request, number tried).
 
-
-def counts_exactly(context: GroupContext, members: Sequence[PodInfo]) -> bool:
-    """Whether members are alike, and nothing but the node and its resources matters to filters.
-
-    On the snapshot as it is; with fewer pods in it, nothing else matters, either.
+    Attempts that do not meet it are undone; None: no order does.
     """
-    if not all_alike(members):
-        return False
-    framework, state = context.profile.framework, CycleState()
-    framework.filtering.find_feasible(members[0], state, sample=False)
-    return framework.filters.is_row_local(state, members[0]) and all(
-        plugin.name == _FIT or plugin.filter_reuse is Reuse.NODE
-        for plugin, _ in framework.filters.active(state)
-    )
+    orders, tried = MemberOrders(context, request, budget_seconds), 0
+    if not orders.is_worth_it(request.needed):
+        return None, tried
+    while (order := orders.next(last)) is not None:
+        last = yield from place(context, order, last.placement)
+        tried += 1
+        if request.is_met_by(last):
+            return last, tried
+        undo_attempt(context, last)
+    return None, tried
 
 
-def rows_but_for_resources(context: GroupContext, pod: PodInfo) -> Mask:
-    """(N,) bool, the rows that every filter but NodeResourcesFit lets pass for the pod."""
-    framework, state = context.profile.framework, CycleState()
-    snapshot, filters = context.world.cache.snapshot, framework.filters
-    found = framework.filtering.find_feasible(pod, state, sample=False)
-    if not found.pre_filter.ok:
-        return np.zeros(snapshot.size, np.bool_)
-    candidates = found.candidate_rows(snapshot)
-    rows: Mask = snapshot.alive.copy()
-    if candidates is not None:
-        rows &= candidates
-    for call in filters.active(state):
-        if call[0].name != _FIT:
-            rows &= filters.codes(call, state, pod, NodeView(snapshot)) == 0
-    return rows
+class MemberOrders:
+    """Orders by size, by affinity, and by what was refused in the last one."""
+
+    def __init__(self, context: GroupContext, request: GroupRequest, budget_seconds: float) -> None:
+        self._context = context
+        self._now = context.world.clock.monotonic
+        self._ends = self._now() + budget_seconds
+        self._goes_on = request.goes_on
+        self._snapshot = context.world.cache.snapshot
+        self._members = members = request.members
+        self._given = {_identity(members)}
+
+    def is_worth_it(self, needed: int) -> bool:
+        """Whether an order can matter: members differ, and `needed` could be held at all."""
+        # What the last attempt assumed has been undone in the cache alone.
+        self._context.world.cache.update_snapshot()
+        members, world, profile = self._members, self._context.world, self._context.profile
+        return not all_alike(members) and could_hold(world, profile, members, needed)
+
+    def next(self, last: GroupAttempt) -> Sequence[PodInfo] | None:
+        """The order to be tried after an attempt; None: there is none, or the time is over."""
+        if not self._goes_on(self._now() < self._ends) or len(self._given) > MAX_ORDERS:
+            return None
+        for order in self._orders(last):
+            identity = _identity(order)
+            if identity not in self._given:
+                self._given.add(identity)
+                return order
+        return None
+
+    def _orders(self, last: GroupAttempt) -> Iterator[list[PodInfo]]:
+        largest = sorted(self._members, key=self._size, reverse=True)
+        yield sorted(largest, key=_needs_partner)
+        yield sorted(self._members, key=_needs_partner)
+        tried = [result.pod for result in last.results]
+        refused = [result.pod for result in last.results if result.assumed is None]
+        uids, seen = {pod.uid for pod in refused}, {pod.uid for pod in tried}
+        # Of an attempt that was ended, some members have no result.
+        untried = [pod for pod in self._members if pod.uid not in seen]
+        others = [*(pod for pod in tried if pod.uid not in uids), *untried]
+        yield [*refused, *others]
+        yield [*others, *refused]
+
+    def _size(self, pod: PodInfo) -> float:
+        """The largest share of the cluster that a pod asks for, of any resource."""
+        share = 0.0
+        for resource, amount in pod.amounts.requests.items():
+            index = self._snapshot.resource_index(resource)
+            if index is not None:
+                share = max(share, amount / max(1, int(self._snapshot.allocatable[index].sum())))
+        return share
 
 
-def could_hold(context: GroupContext, members: Sequence[PodInfo], needed: int) -> bool:
-    """Whether so many of the members could be placed at all, each resource taken by itself."""
-    snapshot, resources = context.world.cache.snapshot, counted_resources(context, members)
-    if int(_per_row(snapshot, members, resources).sum()) < needed:
-        return False
-    for resource in resources:
-        requests = sorted(pod.amounts.requests.get(resource, 0) for pod in members)
-        if sum(requests[:needed]) > int(free(snapshot, resource).sum()):
-            return False
-    return True
+def _needs_partner(pod: PodInfo) -> bool:
+    """Whether the pod can only be placed after another, as its affinity says."""
+    return bool(pod.spec.pod_affinity.required)
 
 
-def all_alike(members: Sequence[PodInfo]) -> bool:
-    """Whether what could_hold for one member could_hold for each."""
-    first = members[0]
-    return all(
-        pod.spec is first.spec
-        and pod.label_set is first.label_set
-        and pod.node_names is first.node_names
-        and not pod.volumes
-        and not pod.spec.resource_claims
-        and not pod.nominated_node_name
-        for pod in members
-    )
-
-
-def counted_resources(context: GroupContext, members: Iterable[PodInfo]) -> set[str]:
-    """The resources that NodeResourcesFit alone decides about; none if the profile lacks it."""
-    filters = context.profile.framework.plugins.get(ExtensionPoint.FILTER, ())
-    if _FIT not in {plugin.name for plugin in filters}:
-        return set()
-    distinct = {id(pod.amounts): pod.amounts for pod in members}
-    asked = {resource for amounts in distinct.values() for resource in amounts.requests} - {PODS}
-    args = context.profile.loaded.args.get(_FIT)
-    if isinstance(args, NodeResourcesFitArgs):
-        asked -= set(args.ignored_resources)
-        groups = set(args.ignored_resource_groups)
-        asked = {each for each in asked if each.partition("/")[0] not in groups}
-    backed_by_devices = {
-        (each.get("spec") or {}).get("extendedResourceName")
-        for each in context.world.objects.list("DeviceClass")
-    }
-    snapshot = context.world.cache.snapshot
-    return {each for each in asked - backed_by_devices if snapshot.resource_index(each) is not None}
-
-
-def _per_row(snapshot: Snapshot, members: Sequence[PodInfo], resources: Iterable[str]) -> IntColumn:
-    held: IntColumn = np.where(snapshot.alive, _PLENTY, 0).astype(np.int64)
-    for resource in resources:
-        least = min(pod.amounts.requests.get(resource, 0) for pod in members)
-        if least:
-            np.minimum(held, free(snapshot, resource) // least, out=held)
-    if resources:
-        np.minimum(held, free(snapshot, PODS), out=held)
-    return held
-
-
-def free(snapshot: Snapshot, resource: str) -> IntColumn:
-    """(N,) int64, the rest of a resource on each row."""
-    index = snapshot.resource_index(resource)
-    if index is None:
-        return np.zeros(snapshot.size, np.int64)
-    left = snapshot.allocatable[index] - snapshot.requested[index]
-    return np.where(snapshot.alive, np.maximum(left, 0), 0)
-
-
-class FreeCapacity:
-    """Free resources of each row, in members as small as the smallest, in plain integers.
-
-    Kept up to date while pods return to their nodes. `is_enough` is never False where members would
-    fit; where `is_exact`, it is never True where they would not.
-    """
-
-    def __init__(
-        self, context: GroupContext, members: Sequence[PodInfo], needed: int, *, alike: bool
-    ) -> None:
-        """Count what is free now, members not placed.
-
-        `alike`: the members are, and nothing but the node and its resources matters to filters, as
-        `counts_exactly` says while all pods are there.
-        """
-        snapshot = context.world.cache.update_snapshot()
-        counted = sorted(counted_resources(context, members))
-        asked = members[0].amounts.requests.keys() - {PODS}
-        self.is_exact = alike and bool(counted) and asked <= set(counted)
-        exact = self.is_exact
-        is_open = rows_but_for_resources(context, members[0]) if exact else snapshot.alive
-        self._row_of = snapshot.row_of
-        self._needed = needed
-        self._resources = [*counted, PODS] if counted else []
-        self._least = [
-            1 if each == PODS else min(pod.amounts.requests.get(each, 0) for pod in members)
-            for each in self._resources
-        ]
-        self._free = [
-            np.where(is_open, free(snapshot, each), -1).tolist() for each in self._resources
-        ]
-        self._open: list[bool] = is_open.tolist()
-        self._wanted = [
-            sum(sorted(pod.amounts.requests.get(each, 0) for pod in members)[:needed])
-            for each in self._resources
-        ]
-        """What the smallest of them take, of each resource."""
-        self._left = [sum(amount for amount in column if amount > 0) for column in self._free]
-        self._most = needed if counted else 0
-        self._held = [self._holds(row) for row in range(len(self._open))]
-        self._total = sum(self._held)
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether enough members could be held."""
-        return not self._resources or (
-            self._total >= self._needed and all(map(int.__le__, self._wanted, self._left))
-        )
-
-    def try_return(self, pods: Sequence[PodInfo]) -> bool:
-        """Count pods on their nodes again, unless too little would be free then."""
-        self._change(pods, -1)
-        if self.is_enough:
-            return True
-        self._change(pods, 1)
-        return False
-
-    def remove(self, pods: Sequence[PodInfo]) -> None:
-        """Count pods no more that were returned."""
-        self._change(pods, 1)
-
-    def _change(self, pods: Sequence[PodInfo], change: int) -> None:
-        for pod in pods:
-            row = self._row_of.get(pod.node_name)
-            if row is None or not self._open[row]:
-                continue
-            requests = pod.amounts.requests
-            for index, resource in enumerate(self._resources):
-                amount = 1 if resource == PODS else requests.get(resource, 0)
-                if amount:
-                    before = self._free[index][row]
-                    after = self._free[index][row] = before + change * amount
-                    self._left[index] += max(0, after) - max(0, before)
-            held = self._holds(row)
-            self._total += held - self._held[row]
-            self._held[row] = held
-
-    def _holds(self, row: int) -> int:
-        """The number of the smallest that a row could hold, at most as many as are needed."""
-        held = self._most if self._open[row] else 0
-        for column, least in zip(self._free, self._least, strict=True):
-            if least:
-                held = min(held, max(0, column[row]) // least)
-        return held
+def _identity(order: Sequence[PodInfo]) -> tuple[str, ...]:
+    return tuple(pod.uid for pod in order)

@@ -1,9 +1,10 @@
-"""The decision on a group: nodes for enough of its members, or for none.
+"""The decision on a group, nodes for enough of its members or for none; `group_cycle` drives it.
 
-The scheduler's group cycle, explanations, reruns and replays drive `decide_group`. Of several
-placements some are tried and the best one is taken (`PlacementChoice`). Invariants: when a decision
-says that the group is placed, the members with nodes are assumed there, and they are enough;
-otherwise the World is as it was, and `member_failures` and `reserve_nodes` say what follows.
+`decide_group` is a generator: it yields requests for single decisions and is sent the answers
+(`group_attempt` names the two drivers). `scheduler.gangs.submit_group_result` carries the result
+out. Of several placements some are tried and the best one is taken (`PlacementChoice`). Invariants:
+when a decision says that the group is placed, the members with nodes are assumed there, and they
+are enough; otherwise the World is as it was, and `member_failures` says what each member waits for.
 `RemainingMembers` are those that are left when a group is placed. What is tried, and which
 placement is best, follows from scores and then from the labels' values, never from chance.
 """
@@ -15,16 +16,14 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from stellwerk.framework.extension_points import PLACEMENT_GENERATE, PLACEMENT_SCORE
+from stellwerk.framework.extension_points import COUNTS_ROOM, PLACEMENT_GENERATE, PLACEMENT_SCORE
 from stellwerk.framework.types import PlacementSums, joined_placements
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
-from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.plugins.shared.volume_claims import claim_volumes
-from stellwerk.plugins.volume_binding.binder import reach_labels
+from stellwerk.plugins.shared.volume_claims import claim_volumes, reach_labels
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
-from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.gangs.group_attempt import (
@@ -32,19 +31,19 @@ from stellwerk.world.gangs.group_attempt import (
     PREEMPTED_BY_GROUP,
     GroupAttempt,
     GroupContext,
+    GroupRequest,
+    GroupSteps,
     MemberResult,
     Quorum,
     Refusals,
-    Steps,
-    capacity,
     is_about_spec,
     likeness,
     place,
+    try_other_orders,
     undo_attempt,
 )
+from stellwerk.world.gangs.group_capacity import capacity
 from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt, reserve
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.member_orders import try_other_orders
 from stellwerk.world.gangs.placements import (
     Domains,
     Placement,
@@ -52,14 +51,6 @@ from stellwerk.world.gangs.placements import (
     domains,
     placement_sums,
     sums,
-)
-from stellwerk.world.gangs.pod_groups import GroupMembers
-from stellwerk.world.gangs.queue_order import (
-    asks_for_room,
-    is_first,
-    keep_room,
-    reservation_limit_seconds,
-    why_no_room,
 )
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -74,14 +65,10 @@ UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
 PREEMPTION: Final = "pod group preemption: "
 ONGOING_PREEMPTION: Final = "ongoing preemption on nominated nodes"
 NO_PLACEMENTS: Final = "no feasible placements found"
-TOO_FEW_END: Final = (
-    "too few pods in its way are known to end in time: they are neither terminating nor have an "
-    "activeDeadlineSeconds that ends while room may be kept"
-)
-MOST_TRIED: Final = 10
-"""Of more placements, only so many are tried: the best by what their rows could hold."""
-_FIT: Final = "NodeResourcesFit"
-Deciding: TypeAlias = Steps["GroupDecision"]
+MAX_PLACEMENTS_TRIED: Final = 10
+"""Placements of a group that are tried. If there are more, the ten that promise most are, by what
+their nodes could hold: an attempt costs a decision for each member, counting does not."""
+Deciding: TypeAlias = GroupSteps["GroupDecision"]
 
 
 @dataclass(slots=True)
@@ -98,7 +85,7 @@ class GroupDecision:
     placements: int = 1
     """The number of placements that there were."""
     attempts: int = 1
-    """In all: placements, and orders of the members."""
+    """The number of attempts, over placements and orders of the members."""
     same_for_all: bool = False
     """The message is each member's, too: none was tried."""
     rejected_by: frozenset[str] = frozenset({GANG_SCHEDULING})
@@ -137,7 +124,8 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     context = GroupContext(world, profile, obstacle, _quorum(profile, request), refusals)
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
-        return _untried(request, lacking, "NodeResourcesFit")
+        filters = profile.framework.plugins.get(ExtensionPoint.FILTER, ())
+        return _untried(request, lacking, *(each.name for each in COUNTS_ROOM.among(filters)))
     decision = yield from _decide_in(context, request)
     if decision.placed or decision.attempt.broken:
         return decision
@@ -211,7 +199,7 @@ def _say_preemption(decision: GroupDecision, found: GroupPreemption | str) -> No
         decision.says_victims = True
 
 
-def _placed_on_fork(fork: GroupContext, request: GroupRequest) -> Steps[GroupAttempt | str]:
+def _placed_on_fork(fork: GroupContext, request: GroupRequest) -> GroupSteps[GroupAttempt | str]:
     """The group in the best of its placements on a fork; or why there is none."""
     message, context = NO_PLACEMENTS, replace(fork, quorum=_quorum(fork.profile, request))
     for keys in _levels(fork.profile, request.group):
@@ -255,7 +243,12 @@ def _decide_at(context: GroupContext, request: GroupRequest, keys: Sequence[str]
             undo_attempt(context, attempt)
     if decision.placed or decision.attempt.broken:
         return decision
-    return (yield from _in_other_orders(context, decision))
+    # The attempt that came closest is tried again in other orders.
+    met, tried = yield from try_other_orders(
+        context, request, decision.attempt, request.budget_seconds
+    )
+    decision.attempts += tried
+    return decision if met is None else replace(decision, attempt=met, placed=True, message="")
 
 
 def _best_of(context: GroupContext, request: GroupRequest, found: Domains) -> Deciding:
@@ -305,28 +298,18 @@ def _nominated_placement(
     return max(sorted(counts), key=counts.__getitem__, default=None)
 
 
-def _in_other_orders(context: GroupContext, first: GroupDecision) -> Deciding:
-    """Try other orders where the first attempt came closest; the first decision if none helps."""
-    request = first.request
-    met, tried = yield from try_other_orders(
-        context, request, first.attempt, request.budget_seconds
-    )
-    first.attempts += tried
-    return first if met is None else replace(first, attempt=met, placed=True, message="")
-
-
 def _decision(request: GroupRequest, attempt: GroupAttempt, found: Domains) -> GroupDecision:
     count = len(found.placements)
     if request.is_met_by(attempt):
         return GroupDecision(request, attempt, placed=True, placements=count)
     if attempt.broken:
         return GroupDecision(request, attempt, message=attempt.broken, placements=count)
-    why = attempt.in_vain or UNSCHEDULABLE_GROUP
+    why = attempt.gave_up or UNSCHEDULABLE_GROUP
     message = f"0/{count} placements are available, first placement status: {why}"
     return GroupDecision(request, attempt, message=message, placements=count)
 
 
-def _untried(request: GroupRequest, message: str, plugin: str) -> GroupDecision:
+def _untried(request: GroupRequest, message: str, *plugins: str) -> GroupDecision:
     return GroupDecision(
         request,
         GroupAttempt(),
@@ -334,7 +317,8 @@ def _untried(request: GroupRequest, message: str, plugin: str) -> GroupDecision:
         placements=0,
         attempts=0,
         same_for_all=True,
-        rejected_by=frozenset({plugin}),
+        # A profile without such a plugin has no hint for it: GangScheduling's nodes wake it.
+        rejected_by=frozenset(plugins or {GANG_SCHEDULING}),
     )
 
 
@@ -424,23 +408,27 @@ class RemainingMembers:
         group, results = decision.request.group, decision.attempt.results
         goes_back = ReleaseRule.REMAINDER_STAYS_A_GROUP in compatibility
         self.again = [each for each in results if decision.placed and goes_back and _is_left(each)]
-        """Those for which the group is tried again at once."""
+        """The results of members for which the group is tried again at once."""
         is_tried = (
             decision.placed
             and not goes_back
             and not (group.evicted_whole or group.has_constraints or group.topology)
         )
-        self.results = [each for each in results if is_tried and _may_preempt(each)]
-        """Those that are tried by themselves, as members of the group."""
+        self.results = [
+            each
+            for each in results
+            if is_tried and _is_left(each) and each.pod.spec.preemption_policy != PREEMPT_NEVER
+        ]
+        """The results of members that are tried by themselves, as members of the group."""
         self.uids = {each.pod.uid for each in self.results}
         self._refused: set[Hashable] = set()
 
     def is_refused(self, pod: PodInfo) -> bool:
-        """Whether nothing came of one that is like it."""
+        """Whether a member that is like this one was tried without success."""
         return likeness(pod) in self._refused
 
     def helps(self, decision: Decision) -> bool:
-        """Whether it was worth it: the pod has a node by itself, or what makes room for it."""
+        """Whether the decision gives the pod a node by itself, or a way to make room for it."""
         if decision.failure is None or decision.candidate is not None:
             return True
         post_filter = decision.post_filter
@@ -456,67 +444,6 @@ def _is_left(result: MemberResult) -> bool:
     failure = result.failure
     is_refused = result.assumed is None and failure is not None and failure.rejected
     return is_refused and not result.pod.spec.too_complex
-
-
-def _may_preempt(result: MemberResult) -> bool:
-    return _is_left(result) and result.pod.spec.preemption_policy != PREEMPT_NEVER
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """The nodes that members are nominated to while victims end, or others by themselves."""
-
-    nodes: Mapping[str, str]
-    """By uid; empty: they are kept no longer."""
-    left_seconds: float
-    """The time for which they are still kept, at most 0 if it is over; the first of its queue keeps
-    what its victims leave."""
-
-
-def reserve_nodes(
-    world: World, profile: ServedProfile, members: GroupMembers, decision: GroupDecision
-) -> Reservation | None:
-    """Note the reservation of a group that is not placed; None: nothing makes room for it."""
-    preemption = decision.preemption
-    members.lacks_placement = not decision.placements
-    members.ending = preemption.ending if preemption is not None else None
-    members.room_refused = ""
-    if preemption is None:
-        members.reserved_since = None
-        if asks_for_room(world, members):
-            is_asked = decision.request.known_to_end is not None and not members.lacks_placement
-            too_few_end = TOO_FEW_END if is_asked else ""
-            members.room_refused = why_no_room(world, profile, members) or too_few_end
-        return None
-    now, since = world.clock.monotonic(), members.reserved_since
-    for uid in preemption.nodes:
-        world.nominator.kept_until.pop(uid, None)
-    if not preemption.is_reservation:
-        if since is None or preemption.victims:
-            members.reserved_since = since = now
-        left_seconds = since + reservation_limit_seconds(profile, members.group) - now
-        is_kept = left_seconds > 0 or is_first(world, members)
-        return Reservation(preemption.nodes if is_kept else {}, left_seconds)
-    left_seconds, refused = keep_room(world, profile, members, preemption.nodes.values())
-    if refused:
-        members.room_refused, members.ending, members.reserved_since = refused, None, None
-        return None
-    if since is None:
-        members.reserved_since = since = now
-    group = members.group
-    if group is not None and group.schedule_timeout_seconds:
-        left_seconds = min(left_seconds, since + group.schedule_timeout_seconds - now)
-    is_kept = left_seconds > 0
-    if is_kept:
-        world.nominator.keep_until(preemption.nodes, now + left_seconds)
-    return Reservation(preemption.nodes if is_kept else {}, left_seconds)
-
-
-def try_with_reservation_once_more(world: World, key: PodGroupKey) -> None:
-    """Have a group tried a last time with its reservation, which ends if that is in vain."""
-    members = world.pod_groups.groups.get(key)
-    if members is not None and members.reserved_since is not None:
-        world.activate([pod for pod in members.pods.values() if not pod.node_name])
 
 
 # --- several placements -------------------------------------------------------------------------
@@ -544,7 +471,7 @@ class PlacementChoice:
         self._feasible: list[FeasiblePlacement] = []
         self.closest = GroupAttempt()
         """The attempt that placed most, the first of them."""
-        many = len(found.placements) > MOST_TRIED
+        many = len(found.placements) > MAX_PLACEMENTS_TRIED
         self.order: Sequence[int] = range(len(found.placements))
         self._exact = False
         if many:
@@ -596,7 +523,7 @@ class PlacementChoice:
     def _rank(self, members: Sequence[PodInfo], needed: int) -> None:
         """Order the placements by what they could hold, and how full they were with that."""
         found, snapshot = self._found, self._context.world.cache.snapshot
-        of_rows = capacity(self._context, members)
+        of_rows = capacity(self._context.world, self._context.profile, members)
         held = sums(found.of_row, len(found.placements), of_rows.per_row)
         counts = np.minimum(held, len(members))
         mean = {
@@ -606,7 +533,7 @@ class PlacementChoice:
         added = {resource: counts * amount for resource, amount in mean.items()}
         total = self._scores(placement_sums(snapshot, found, counts, self._resources, added))
         total[counts < needed] = -1
-        ranked = np.argsort(-total, kind="stable")[:MOST_TRIED]
+        ranked = np.argsort(-total, kind="stable")[:MAX_PLACEMENTS_TRIED]
         hopeful = ranked[total[ranked] >= 0]
         # Where none can hold the group, the roomiest says why.
         self.order = (hopeful if len(hopeful) else np.argsort(-counts, kind="stable")[:1]).tolist()
@@ -617,7 +544,6 @@ def _resources(context: GroupContext, members: Sequence[PodInfo]) -> Collection[
     """The resources shown to PlacementScore plugins: those that members request or that score."""
     distinct = {id(pod.amounts): pod.amounts for pod in members}
     found = {resource for amounts in distinct.values() for resource in amounts.requests}
-    args = context.profile.loaded.args.get(_FIT)
-    if isinstance(args, NodeResourcesFitArgs):
-        found.update(each.name for each in args.scoring_strategy.resources)
+    for plugin in PLACEMENT_SCORE.among(context.profile.framework.plugins):
+        found.update(plugin.scored_resources())
     return sorted(found)

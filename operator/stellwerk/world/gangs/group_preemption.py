@@ -1,12 +1,13 @@
-"""Preemption for a whole group: the victims, chosen in a stated order and decided before any goes.
+"""The victims of a group's preemption, decided before any is evicted; `submit_group_result` evicts.
 
-Group decisions ask when no placement holds the group. Everything is tried on a fork of the World:
-all units that may go are removed, the group is placed, and what can be spared is returned, by
-counting where that is exact, otherwise by `Reprieve`; from 1.37 on members stay where they were
-placed (`_choose_in_place`). Invariants: without any one of the victims the group would not have
-been placed, up to 1.36 nowhere, as far as the limit of decisions lets that be found out; a unit
-goes whole or stays, every pod is in at most one, the preemptor's own members and terminating pods
-are in none, and chance has no part in the order.
+`group_decision` asks when no placement holds the group, and its driver answers the requests for
+members here, too. Everything is tried on a fork of the World: all units that may go are removed,
+the group is placed, and what can be spared is returned, by counting if that is exact, otherwise by
+`Reprieve`; from 1.37 on members stay where they were placed (`_choose_in_place`). Invariants:
+without any one of the victims the group would not have been placed, up to 1.36 nowhere, as far as
+the limit of decisions lets that be found out; a unit goes whole or stays, every pod is in at most
+one, the preemptor's own members and terminating pods are in none, and chance has no part in the
+order.
 """
 
 import heapq
@@ -17,25 +18,24 @@ from typing import Final, TypeAlias
 
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import VictimRule, is_leaving_as_victim, started_at
 from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs
 from stellwerk.world.gangs.group_attempt import (
-    FreeCapacity,
     GroupAttempt,
     GroupContext,
+    GroupRequest,
+    GroupSteps,
     MemberResult,
-    Steps,
-    counts_exactly,
     nodes_of,
     place,
+    try_other_orders,
     undo_attempt,
     undo_results,
 )
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.member_orders import try_other_orders
+from stellwerk.world.gangs.group_capacity import FreeCapacity, counts_exactly
 from stellwerk.world.gangs.pod_groups import priority_of
 from stellwerk.world.world import World
 from stellwerk_kube.compatibility import ReleaseRule
@@ -47,13 +47,15 @@ NOT_WITH_CONSTRAINTS: Final = (
 )
 TOO_MANY: Final = "too many pods would have to be looked at to find out which can be spared"
 NOT_EVEN_WITHOUT: Final = "pod group is unschedulable even without any pod of lower priority"
-MOST_DECISIONS: Final = 4_000
-"""So many members may be decided anew to see whether the whole group can be elsewhere, half of them
-in other orders."""
-PAUSE_UNITS: Final = 50
-"""Of so many units that remove_units or come back, others have a moment before the next."""
-_PAUSE_LOOKS: Final = 1000
-"""The same of pods that are only looked at."""
+MAX_MEMBER_DECISIONS: Final = 4_000
+"""Decisions on members for placing the whole group anew while units are spared; half of them may be
+for other orders. Beyond it no unit is spared by moving members on other nodes, and if it is
+then unknown which pods can stay, nothing is evicted (`TOO_MANY`)."""
+UNITS_PER_STEP: Final = 50
+"""Units that are removed or returned before a yield to the driver: each changes rows of the
+snapshot."""
+PODS_PER_STEP: Final = 1000
+"""Pods that are read or sorted before a yield to the driver: reading changes no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,13 @@ class GroupPreemption:
     """Victims of an earlier attempt are terminating on these nodes; nothing else was looked for."""
 
 
-Preempting: TypeAlias = Steps[GroupPreemption | str]
-"""Gives the victims and nodes, or why nothing makes room."""
+Preempting: TypeAlias = GroupSteps[GroupPreemption | str]
+"""A generator that returns the victims and nodes, or the reason why nothing makes room."""
 
 
-PlaceGroup: TypeAlias = Callable[[GroupContext, GroupRequest], Steps[GroupAttempt | str]]
-"""Places a group, in the best of its placements; gives the attempt, or why there is none."""
+PlaceGroup: TypeAlias = Callable[[GroupContext, GroupRequest], GroupSteps[GroupAttempt | str]]
+"""A function that places a group in the best of its placements; its generator returns the attempt,
+or the reason why there is none."""
 
 
 def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGroup) -> Preempting:
@@ -110,7 +113,10 @@ def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGrou
     fork = _fork(context)
     yield None
     others = yield from preemption_units(fork.world, request.group.key)
-    rule = _rule(context)
+    args = context.profile.loaded.args.get("DefaultPreemption")
+    rule = VictimRule(
+        args if isinstance(args, DefaultPreemptionArgs) else None, context.world.objects
+    )
     units = [
         each
         for each in others
@@ -175,14 +181,14 @@ def _choose_in_place(
     if not units:
         return NO_VICTIMS
     row_local = yield from _only_rows_matter(fork, request.members)
-    ordered = yield from in_order(fork, units, budgets=True)
+    ordered = yield from in_reprieve_order(fork, units, budgets=True)
     yield from remove_units(fork.world, ordered)
     attempt = yield from place_group(fork, request)
     if isinstance(attempt, str):
         return attempt
     nodes, victims = nodes_of(attempt), list[PreemptionUnit]()
     for number, unit in enumerate(ordered):
-        if number % PAUSE_UNITS == 0:
+        if number % UNITS_PER_STEP == 0:
             yield None
         if not (yield from _return_beside(fork, attempt, unit, nodes, row_local=row_local)):
             victims.append(unit)
@@ -196,7 +202,7 @@ def _return_beside(
     nodes: Mapping[str, str],
     *,
     row_local: bool,
-) -> Steps[bool]:
+) -> GroupSteps[bool]:
     """Put a unit back if each member still passes the filters on its node; else it stays away.
 
     `row_local`: members on other nodes than the unit's need not be asked.
@@ -284,13 +290,6 @@ def _remove_leaving(world: World, priority: int | None = None) -> bool:
     return bool(leaving)
 
 
-def _rule(context: GroupContext) -> VictimRule:
-    """The rule of the profile on victims."""
-    args = context.profile.loaded.args.get("DefaultPreemption")
-    known = args if isinstance(args, DefaultPreemptionArgs) else None
-    return VictimRule(known, context.world.objects)
-
-
 def _fork(context: GroupContext) -> GroupContext:
     world = context.world.fork(context.world.random)
     profile = world.profiles.served[context.profile.scheduler_name]
@@ -309,10 +308,10 @@ def _choose(
         return NO_VICTIMS
     members = request.members
     row_local = yield from _only_rows_matter(fork, members)
-    alike = row_local and counts_exactly(fork, members)
-    ordered = yield from in_order(fork, units, budgets=budgets)
+    alike = row_local and counts_exactly(fork.profile, members)
+    ordered = yield from in_reprieve_order(fork, units, budgets=budgets)
     yield from remove_units(fork.world, ordered)
-    free_capacity = FreeCapacity(fork, members, request.needed, alike=alike)
+    free_capacity = FreeCapacity(fork.world, fork.profile, members, request.needed, alike=alike)
     if not free_capacity.is_enough:
         return NOT_EVEN_WITHOUT
     if free_capacity.is_exact:
@@ -327,7 +326,7 @@ def _choose(
     return TOO_MANY if victims is None else _found(victims, reprieve.attempt)
 
 
-def _in_any_order(fork: GroupContext, request: GroupRequest) -> Steps[GroupAttempt | None]:
+def _in_any_order(fork: GroupContext, request: GroupRequest) -> GroupSteps[GroupAttempt | None]:
     """The group placed on the fork; None: it is not, and nothing is assumed."""
     attempt = yield from place(fork, request.members)
     if request.is_met_by(attempt):
@@ -336,7 +335,7 @@ def _in_any_order(fork: GroupContext, request: GroupRequest) -> Steps[GroupAttem
     return (yield from try_other_orders(fork, request, attempt, request.budget_seconds))[0]
 
 
-def _only_rows_matter(fork: GroupContext, members: Sequence[PodInfo]) -> Steps[bool]:
+def _only_rows_matter(fork: GroupContext, members: Sequence[PodInfo]) -> GroupSteps[bool]:
     """Whether pods on other nodes matter to no member; with fewer pods, they do not, either."""
     framework = fork.profile.framework
     fork.world.cache.update_snapshot()
@@ -354,7 +353,7 @@ def _counted(
     request: GroupRequest,
     units: Sequence[PreemptionUnit],
     free_capacity: FreeCapacity,
-) -> Steps[GroupPreemption | None]:
+) -> GroupSteps[GroupPreemption | None]:
     """The victims as counted; None: members cannot be placed so, as where nominations matter.
 
     Then the fork and the free capacity are as they were.
@@ -362,7 +361,7 @@ def _counted(
     victims: list[PreemptionUnit] = []
     spared: list[PreemptionUnit] = []
     for number, unit in enumerate(units):
-        if number % PAUSE_UNITS == 0:
+        if number % UNITS_PER_STEP == 0:
             yield None
         (spared if free_capacity.try_return(unit.pods) else victims).append(unit)
     yield from return_units(fork.world, spared)
@@ -388,10 +387,10 @@ def _priority(request: GroupRequest) -> int:
 
 
 def preemption_units(world: World, own: PodGroupKey) -> Generator[None, None, list[PreemptionUnit]]:
-    """Everything that could be evicted for a group: groups that go whole, every other pod alone."""
-    book, found = world.pod_groups, list[PreemptionUnit]()
+    """Find all that could be evicted for a group: groups that go whole, every other pod alone."""
+    states, found = world.pod_groups, list[PreemptionUnit]()
     in_groups: set[str] = set()
-    for members in book.groups.values():
+    for members in states.groups.values():
         group = members.group
         if group is None or not group.evicted_whole:
             continue
@@ -404,19 +403,19 @@ def preemption_units(world: World, own: PodGroupKey) -> Generator[None, None, li
         if pods and members.key != own:
             found.append(PreemptionUnit(pods, priority_of(members), is_group=True))
     for number, pod in enumerate(world.cache.pods()):
-        if number % _PAUSE_LOOKS == _PAUSE_LOOKS - 1:
+        if number % PODS_PER_STEP == PODS_PER_STEP - 1:
             yield
-        if pod.uid not in in_groups and not pod.terminating and book.key_of.get(pod.uid) != own:
+        if pod.uid not in in_groups and not pod.terminating and states.key_of.get(pod.uid) != own:
             found.append(PreemptionUnit((pod,), pod.priority, is_group=False))
     return found
 
 
-def in_order(
+def in_reprieve_order(
     context: GroupContext, units: Sequence[PreemptionUnit], *, budgets: bool
 ) -> Generator[None, None, list[PreemptionUnit]]:
-    """The order in which they are spared: budget violations first, then by importance.
+    """Sort units in the order in which they are spared: budget violations first, then importance.
 
-    What ends by itself violates no budgets.
+    `budgets`: False for units that end by themselves, which violates no budget.
     """
     ranked = yield from _ranked(units)
     if not budgets:
@@ -434,14 +433,14 @@ def in_order(
 def _ranked(units: Sequence[PreemptionUnit]) -> Generator[None, None, list[PreemptionUnit]]:
     """The most important first; sorted part by part."""
     parts = []
-    for begin in range(0, len(units), _PAUSE_LOOKS):
-        part = units[begin : begin + _PAUSE_LOOKS]
+    for begin in range(0, len(units), PODS_PER_STEP):
+        part = units[begin : begin + PODS_PER_STEP]
         keyed = ((unit.importance, begin + at, unit) for at, unit in enumerate(part))
         parts.append(sorted(keyed))
         yield
     ranked = []
     for number, (_, _, unit) in enumerate(heapq.merge(*parts)):
-        if number % _PAUSE_LOOKS == _PAUSE_LOOKS - 1:
+        if number % PODS_PER_STEP == PODS_PER_STEP - 1:
             yield
         ranked.append(unit)
     return ranked
@@ -450,7 +449,7 @@ def _ranked(units: Sequence[PreemptionUnit]) -> Generator[None, None, list[Preem
 def remove_units(world: World, units: Iterable[PreemptionUnit]) -> Iterator[None]:
     """Take the pods of units off their nodes, in steps."""
     for number, unit in enumerate(units):
-        if number % PAUSE_UNITS == PAUSE_UNITS - 1:
+        if number % UNITS_PER_STEP == UNITS_PER_STEP - 1:
             world.cache.update_snapshot()
             yield
         for pod in unit.pods:
@@ -460,7 +459,7 @@ def remove_units(world: World, units: Iterable[PreemptionUnit]) -> Iterator[None
 def return_units(world: World, units: Iterable[PreemptionUnit]) -> Iterator[None]:
     """Put the pods of units on their nodes again, in steps."""
     for number, unit in enumerate(units):
-        if number % PAUSE_UNITS == PAUSE_UNITS - 1:
+        if number % UNITS_PER_STEP == UNITS_PER_STEP - 1:
             world.cache.update_snapshot()
             yield
         for pod in unit.pods:
@@ -495,7 +494,7 @@ class Reprieve:
         self._decided = 0
         self._note_all()
 
-    def run(self, units: Sequence[PreemptionUnit]) -> Steps[Sequence[PreemptionUnit] | None]:
+    def run(self, units: Sequence[PreemptionUnit]) -> GroupSteps[Sequence[PreemptionUnit] | None]:
         """Spare what can be spared, in this order; returns the others.
 
         None: it would take too long to find out.
@@ -516,11 +515,11 @@ class Reprieve:
             found = fewer
         return found if found is not None and (yield from self._place_beside_spared()) else None
 
-    def _refused(self, units: Sequence[PreemptionUnit]) -> Steps[list[PreemptionUnit]]:
+    def _refused(self, units: Sequence[PreemptionUnit]) -> GroupSteps[list[PreemptionUnit]]:
         """Spare what can be spared, once; returns the others."""
         refused = []
         for number, unit in enumerate(units):
-            if number % PAUSE_UNITS == 0:
+            if number % UNITS_PER_STEP == 0:
                 yield None
             if not self._free_capacity.try_return(unit.pods):
                 refused.append(unit)
@@ -529,7 +528,7 @@ class Reprieve:
                 refused.append(unit)
         return refused
 
-    def _spare(self, unit: PreemptionUnit) -> Steps[bool]:
+    def _spare(self, unit: PreemptionUnit) -> GroupSteps[bool]:
         """Put a unit back; if the group then has no nodes, take it away again."""
         if not any(pod.node_name in self._on for pod in unit.pods):
             self._return_unit(unit)
@@ -538,7 +537,7 @@ class Reprieve:
             return True
         return (yield from self._spare_anew(unit))
 
-    def _spare_with_moves(self, unit: PreemptionUnit) -> Steps[bool]:
+    def _spare_with_moves(self, unit: PreemptionUnit) -> GroupSteps[bool]:
         """Put a unit back beside the members on its nodes, or with those elsewhere."""
         context, attempt = self._context, self.attempt
         names = {pod.node_name for pod in unit.pods}
@@ -561,9 +560,9 @@ class Reprieve:
             self._note(index, result)
         return is_spared
 
-    def _spare_anew(self, unit: PreemptionUnit) -> Steps[bool]:
+    def _spare_anew(self, unit: PreemptionUnit) -> GroupSteps[bool]:
         """Put a unit back, and the whole group wherever it fits then."""
-        if self._decided >= MOST_DECISIONS:
+        if self._decided >= MAX_MEMBER_DECISIONS:
             return False
         before = self.attempt
         undo_attempt(self._context, before)
@@ -576,14 +575,14 @@ class Reprieve:
         self._note_all()
         return False
 
-    def _placed_anew(self) -> Steps[bool]:
+    def _placed_anew(self) -> GroupSteps[bool]:
         """Place the group, of which no member is placed; False: nothing is assumed."""
         context, request = self._context, self._request
         attempt = yield from place(context, request.members)
         self._decided += len(request.members)
         if not request.is_met_by(attempt):
             undo_attempt(context, attempt)
-            if self._decided >= MOST_DECISIONS // 2:
+            if self._decided >= MAX_MEMBER_DECISIONS // 2:
                 return False
             other, tried = yield from try_other_orders(context, request, attempt, math.inf)
             self._decided += tried * len(request.members)
@@ -594,7 +593,7 @@ class Reprieve:
         self._note_all()
         return True
 
-    def _place_beside_spared(self) -> Steps[bool]:
+    def _place_beside_spared(self) -> GroupSteps[bool]:
         """Place the group beside all that has come back, if it can be; members are taken back."""
         before = self.attempt
         undo_attempt(self._context, before)
@@ -606,12 +605,14 @@ class Reprieve:
         undo_attempt(self._context, attempt)
         return (yield from self._placed_anew())
 
-    def _by_halves(self, units: Sequence[PreemptionUnit]) -> Steps[list[PreemptionUnit] | None]:
+    def _by_halves(
+        self, units: Sequence[PreemptionUnit]
+    ) -> GroupSteps[list[PreemptionUnit] | None]:
         """Spare as many at once as can be; returns the others; None: it takes too long.
 
         No member is assumed, before and after.
         """
-        if self._decided >= MOST_DECISIONS:
+        if self._decided >= MAX_MEMBER_DECISIONS:
             return None
         yield from return_units(self._context.world, units)
         if (yield from self._placed_anew()):
@@ -625,7 +626,7 @@ class Reprieve:
         second = None if first is None else (yield from self._by_halves(units[middle:]))
         return None if first is None or second is None else [*first, *second]
 
-    def _one_by_one(self, units: list[PreemptionUnit]) -> Steps[list[PreemptionUnit]]:
+    def _one_by_one(self, units: list[PreemptionUnit]) -> GroupSteps[list[PreemptionUnit]]:
         """Spare what can be spared beside all that was by now; returns the others.
 
         What comes back may lead members elsewhere, where they leave more free. No member is
@@ -634,7 +635,7 @@ class Reprieve:
         refused = []
         for unit in units:
             self._return_unit(unit)
-            if self._decided < MOST_DECISIONS and (yield from self._placed_anew()):
+            if self._decided < MAX_MEMBER_DECISIONS and (yield from self._placed_anew()):
                 undo_attempt(self._context, self.attempt)
             else:
                 self._remove_unit(unit)

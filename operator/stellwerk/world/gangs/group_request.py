@@ -1,27 +1,21 @@
-"""Taking up a group: its members from the queue, why it is not to be tried, and its request.
+"""Taking up a group for `group_cycle`: its members, why it is not tried, and its request.
 
-The scheduler's group cycle and reruns take a group up (`take_members`, `why_untried`); explanations
-have a request made, too, and group decisions read it. Invariants: each member that was taken is in
-`TakenGroup.queued` or `skipped`; whether a group is placed is decided by its request alone.
+The group cycle and reruns of recordings call `take_members` and `why_untried`; explanations have a
+request made, too. Invariants: each member that was taken is in `TakenGroup.queued` or `skipped`;
+whether a group is placed is decided by its request alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
-from stellwerk.models.pod_group_key import WORKLOAD_API
-from stellwerk.world.gangs.group_attempt import GroupAttempt
+from stellwerk.models.pod_group import WORKLOAD_API
+from stellwerk.world.gangs.group_attempt import GroupRequest
+from stellwerk.world.gangs.group_reservation import known_to_end, reserves_capacity
 from stellwerk.world.gangs.pod_groups import GroupMembers
-from stellwerk.world.gangs.queue_order import (
-    gang_args,
-    known_to_end,
-    member_position,
-    reserves_capacity,
-    why_inadmissible,
-)
+from stellwerk.world.gangs.queue_order import gang_args, member_position, why_inadmissible
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.compatibility import ReleaseRule
@@ -36,9 +30,9 @@ class TakenGroup:
     queued: dict[str, QueuedPod]
     """By uid; the one that was popped comes first."""
     skipped: list[QueuedPod] = field(default_factory=list)
-    """Those that turned out to be terminating, or assumed already: the queue is done with them."""
+    """Members that turned out to be terminating, or assumed: the queue is done with them."""
 
-    def request(self, world: World) -> "GroupRequest":
+    def request(self, world: World) -> GroupRequest:
         """The request for a node for each member, in the order in which they are tried."""
         in_order = [each.pod for each in sorted(self.queued.values(), key=member_position)]
         return request_for(world, self.profile, self.members, in_order)
@@ -127,51 +121,6 @@ def why_disagreeing(members: GroupMembers) -> str:
             got = f"{pod.spec.preemption_policy} and {pods[0].spec.preemption_policy}"
             return f"{rule} preemption policy, got {got}"
     return ""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRequest:
-    """A group that is to be decided."""
-
-    group: PodGroup
-    members: Sequence[PodInfo]
-    """Those to be placed, in the order in which they are tried; at least one."""
-    scheduled: Sequence[PodInfo] = ()
-    """Those that count as placed: bound or assumed, and not terminating."""
-    finished: int = 0
-    """Members that ran to their end and count."""
-    finished_by_role: Mapping[str, int] = field(default_factory=dict)
-    """The numbers of those that have each role."""
-    budget_seconds: float = 0.05
-    """The time in which other orders of the members are tried."""
-    reserves_capacity: bool = False
-    """Whether nodes are kept for it where it does not fit."""
-    ending: frozenset[str] | None = None
-    """Uids of the pods in whose place room is kept already; None: there is none."""
-    goes_on: Callable[[bool], bool] = bool
-    """From whether there is time for another order to whether it is tried; a recording takes down
-    what was said, and a replay says it again."""
-    known_to_end: frozenset[str] | None = None
-    """Uids of the pods in whose place room may be kept, beside terminating ones; None: of all."""
-
-    def is_met_by(self, attempt: GroupAttempt) -> bool:
-        """Whether the group is placed with these members beside those that are scheduled."""
-        placed = [each.pod for each in attempt.results if each.assumed is not None]
-        if not placed or attempt.broken:
-            return False
-        counted = [*self.scheduled, *placed]
-        if len(counted) + self.finished < self.group.min_count:
-            return False
-        return all(
-            sum(pod.labels.get(ROLE_LABEL) == role for pod in counted)
-            >= wanted - self.finished_by_role.get(role, 0)
-            for role, wanted in self.group.min_count_by_role.items()
-        )
-
-    @property
-    def needed(self) -> int:
-        """The number of further members that have to be placed, at least one."""
-        return max(1, self.group.min_count - len(self.scheduled) - self.finished)
 
 
 def scheduled_members(world: World, members: GroupMembers) -> list[PodInfo]:

@@ -1,7 +1,7 @@
-"""Placements: the sets of nodes among which all members of a group have to be, and which is best.
+"""Placements: the sets of nodes among which all members of a group have to be.
 
-Group decisions try each. Invariant: a placement names values of labels and no nodes, so that it
-holds for the snapshot as it is at any time.
+`group_decision` finds them by the labels that a group asks for, and tries them. Invariant: a
+placement names values of labels and no nodes, so it holds for every later snapshot.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,9 @@ class Domains:
 
 
 def domains(snapshot: Snapshot, keys: Sequence[str], scheduled: Iterable[PodInfo]) -> Domains:
-    """One for each combination of values that nodes have; only that of members scheduled already.
+    """Find a placement for each combination of values that nodes have.
+
+    If members are scheduled already, only their placement is found.
 
     Raises:
         UndeterminedDomainError: those are in several domains, or lack a label.

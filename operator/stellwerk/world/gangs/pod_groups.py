@@ -1,10 +1,10 @@
-"""The book of groups: which pods are members of which group, and whether a group may be tried.
+"""The state of groups, written by `group_events`: their members, and whether a group may be tried.
 
-Event handlers write it, the plugin GangScheduling, group cycles and explanations read it. Members
-are known whether or not their group exists, and groups whether or not they have members. Queues of
-groups are kept here, their order follows in `world.gangs.queue_order`. Invariant: `GroupMembers`
-counts its pods as of their newest version, so that a question costs no walk over them; what has
-neither an object nor pods is not kept, nor is a queue without groups.
+GroupGates (`queue_order`) takes watch events and a simulation's changes here; the plugin
+GangScheduling, group cycles and explanations read. Members are known whether or not their group
+exists, and groups whether or not they have members. Invariant: `GroupMembers` counts its pods as of
+their newest version, so that a question costs no walk over them; what has neither an object nor
+pods is not kept, nor is a queue without groups.
 """
 
 from collections import Counter
@@ -16,8 +16,7 @@ from typing_extensions import override
 
 from stellwerk.framework.services import EvictedTogether, GroupClaims, PodGroups
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
-from stellwerk.models.pod_group_key import PodGroupKey
+from stellwerk.models.pod_group import ROLE_LABEL, PodGroup, PodGroupKey
 
 _IN_QUEUE: Final = "to appear in scheduling queue"
 ProfileName: TypeAlias = Callable[[PodInfo], str]
@@ -76,7 +75,7 @@ class GroupMembers:
     finished: dict[str, FinishedMember] = field(default_factory=dict)
     """Pods that have ended, by uid, as far as they were looked up."""
     was_placed: bool = False
-    """Whether this process has placed enough members, be it that the status does not say so yet."""
+    """Whether this process has placed enough members; the status may not say so yet."""
     is_known_placed: bool = False
     """Whether its status said so when this process first saw it."""
 
@@ -143,12 +142,14 @@ class GroupMembers:
     def of_role(self, role: str) -> int:
         """The number of pods that count and have a role, those that succeeded included."""
         existing = sum(
-            pod.labels.get(ROLE_LABEL) == role for pod in self.pods.values() if counts(pod)
+            pod.labels.get(ROLE_LABEL) == role
+            for pod in self.pods.values()
+            if counts_as_member(pod)
         )
         return existing + self.succeeded_by_role[role]
 
     def copy(self) -> "GroupMembers":
-        """The same now; neither sees what is put into the other."""
+        """A copy; neither sees what is put into the other."""
         return replace(
             self,
             pods=self.pods.copy(),
@@ -162,7 +163,7 @@ class GroupMembers:
         self.priorities[pod.priority] += change
         if not self.priorities[pod.priority]:
             del self.priorities[pod.priority]
-        if not counts(pod):
+        if not counts_as_member(pod):
             return
         if pod.node_name:
             self.bound += change
@@ -186,10 +187,10 @@ class KeptRoom:
     forgotten_at: float
     """When it counts no more."""
     groups: set[PodGroupKey] = field(default_factory=set)
-    """Those for which it was kept; some may keep none any more."""
+    """The groups for which it was kept; some may keep none any more."""
 
 
-def counts(pod: PodInfo) -> bool:
+def counts_as_member(pod: PodInfo) -> bool:
     """Whether a member counts towards the size of its group: it runs, or may be scheduled."""
     return not pod.terminating and (bool(pod.node_name) or not pod.spec.scheduling_gates)
 
@@ -202,7 +203,7 @@ def priority_of(members: GroupMembers) -> int:
     return max((pod.priority for pod in members.pods.values()), default=0)
 
 
-class PodGroupBook(PodGroups):
+class PodGroupStates(PodGroups):
     """Every group by key, and the group of every member by uid."""
 
     def __init__(
@@ -371,9 +372,9 @@ class PodGroupBook(PodGroups):
         in_use = any(each.node_name or uid in self._assumed for uid, each in members.pods.items())
         return GroupClaims(group.key.name, group.uid, group.claims, in_use)
 
-    def fork(self, assumed: Container[str]) -> "PodGroupBook":
-        """A book with the same contents for a World in which other pods may be `assumed`."""
-        fork = PodGroupBook(self._serves, self._profile_name, assumed)
+    def fork(self, assumed: Container[str]) -> "PodGroupStates":
+        """A copy with the same contents for a World in which other pods may be `assumed`."""
+        fork = PodGroupStates(self._serves, self._profile_name, assumed)
         fork.groups = {key: members.copy() for key, members in self.groups.items()}
         fork.key_of = self.key_of.copy()
         fork.kept_room = self.kept_room
@@ -408,7 +409,7 @@ class GroupQueue:
     groups: dict[PodGroupKey, None] = field(default_factory=dict)
     """All that name it, whether or not they wait."""
     inadmissible: dict[PodGroupKey, None] = field(default_factory=dict)
-    """Those that were put back for one before them."""
+    """The groups that were put back for one before them."""
     first: PodGroupKey | None = None
     """The one that they were put back for."""
 

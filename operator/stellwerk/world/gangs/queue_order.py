@@ -1,27 +1,33 @@
-"""The order of the groups of one queue, where profiles keep it, and of the members of one group.
+"""When members are tried: the order of groups and members, and the gates that `group_events` opens.
 
-The first is the waiting group of the highest priority, the oldest of these. One behind it is
-inadmissible unless capacity is reserved for the first: nominated members keep pods of no higher
-priority off their nodes, so that what is placed beside them cannot delay it. Group cycles and
-explanations ask; group events have those tried that follow. Invariants: the order follows from the
-World alone, and a group that was put back is tried again once the one that it was put back for has
-been tried, placed or lost.
+A profile may keep the order of a queue. Its first is the waiting group of the highest priority, the
+oldest of these. A group behind it is inadmissible unless nodes are kept for the first: nominated
+members keep pods of no higher priority off their nodes, so that what is placed beside them cannot
+delay it. Group cycles and explanations ask for the order; `GroupGates` keeps the state of groups in
+step with pods and objects, for `scheduler.gangs.group_events` and for simulations. Invariants: the
+order follows from the World alone; a group that was put back is tried again once the one that it
+was put back for has been tried, placed or lost; after a change every member whose group it has
+opened is on its way to activeQ.
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import PodGroup
-from stellwerk.plugins.shared.victims import started_at
+from stellwerk.models.pod_group import (
+    GROUP_KINDS,
+    PodGroupKey,
+    parse_coscheduling_group,
+    parse_pod_group,
+)
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.profiles.spec.plugin_args import GangSchedulingArgs
-from stellwerk.world.gangs.pod_groups import GroupMembers, GroupQueue, KeptRoom
+from stellwerk.world.gangs.pod_groups import GroupMembers, GroupQueue
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
-from stellwerk_kube.json_values import text_map
+from stellwerk_kube.json_values import JsonObject
 
 _Position: TypeAlias = tuple[int, str, str]
 _ON_ITS_WAY = frozenset((Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF))
@@ -31,13 +37,6 @@ def gang_args(profile: ServedProfile) -> GangSchedulingArgs:
     """The arguments of GangScheduling in a profile; the defaults where it lacks the plugin."""
     args = profile.loaded.args.get(GANG_SCHEDULING)
     return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
-
-
-def reservation_limit_seconds(profile: ServedProfile, group: PodGroup | None) -> float:
-    """The time for which nodes are reserved for a group: its profile's, unless its own is less."""
-    given_seconds = group.schedule_timeout_seconds if group is not None else None
-    limit_seconds = gang_args(profile).reservation_seconds
-    return min(given_seconds, limit_seconds) if given_seconds else limit_seconds
 
 
 def queue_of(world: World, members: GroupMembers) -> GroupQueue | None:
@@ -60,92 +59,6 @@ def is_first(world: World, members: GroupMembers) -> bool:
     """Whether a group is the first of a queue whose order is kept."""
     queue = queue_of(world, members)
     return queue is not None and first_of(world, queue) is members
-
-
-def asks_for_room(world: World, members: GroupMembers) -> bool:
-    """Whether nodes should be kept for a group that does not fit: it says so, or is the first."""
-    if members.group is not None and members.group.reserves_room:
-        return True
-    return is_first(world, members)
-
-
-def reserves_capacity(world: World, profile: ServedProfile, members: GroupMembers) -> bool:
-    """Whether nodes are reserved for a group that does not fit: it asks, and may have them."""
-    return asks_for_room(world, members) and not why_no_room(world, profile, members)
-
-
-def why_no_room(world: World, profile: ServedProfile, members: GroupMembers) -> str:
-    """The reason for which no node may be kept for a group now; empty: some may."""
-    granted, namespace = gang_args(profile).reservation, members.key.namespace
-    if granted is None:
-        return "the profile grants no room: pluginConfig of GangScheduling has no args.reservation"
-    obj = world.objects.get("Namespace", "", namespace)
-    labels = text_map(obj["metadata"].get("labels")) if obj is not None else {}
-    if not granted.namespaces.compiled().matches(labels):
-        return f'args.reservation.namespaces grants no room to the namespace "{namespace}"'
-    kept = world.pod_groups.kept_room.get(namespace)
-    if kept is None:
-        return ""
-    passed = world.clock.monotonic() - kept.since
-    if not granted.max_seconds <= passed < granted.max_seconds + granted.cooldown_seconds:
-        return ""
-    return (
-        f'room was kept for groups of the namespace "{namespace}" for {granted.max_seconds} s, '
-        f"the most that is granted, and is again {granted.cooldown_seconds} s later"
-    )
-
-
-def known_to_end(world: World, profile: ServedProfile, namespace: str) -> frozenset[str]:
-    """Uids of the pods on nodes whose own deadline ends them while room may be kept for others."""
-    granted = gang_args(profile).reservation
-    if granted is None:
-        return frozenset()
-    kept, passed = world.pod_groups.kept_room.get(namespace), 0.0
-    if kept is not None:
-        passed = world.clock.monotonic() - kept.since
-    now = world.clock.now().timestamp()
-    until = now + granted.max_seconds - (passed if passed < granted.max_seconds else 0.0)
-    return frozenset(
-        pod.uid
-        for pod in world.cache.pods()
-        if pod.active_deadline_seconds is not None
-        and min(now, started_at(pod)) + pod.active_deadline_seconds <= until
-    )
-
-
-def keep_room(
-    world: World, profile: ServedProfile, members: GroupMembers, nodes: Collection[str]
-) -> tuple[float, str]:
-    """Count the nodes that are kept for a group: (seconds that are left, why it may not have them).
-
-    What its namespace may keep is shared by all its groups, and by those that they were before.
-    """
-    refused = why_no_room(world, profile, members)
-    granted, namespace = gang_args(profile).reservation, members.key.namespace
-    if granted is None or refused:
-        return 0.0, refused
-    book, now = world.pod_groups, world.clock.monotonic()
-    for name, each in list(book.kept_room.items()):
-        if each.forgotten_at <= now:
-            del book.kept_room[name]
-    forgotten_at = now + granted.max_seconds + granted.cooldown_seconds
-    kept = book.kept_room.get(namespace) or KeptRoom(now, forgotten_at)
-    others = {
-        node_name
-        for key in kept.groups - {members.key}
-        for uid in (book.groups[key].pods if key in book.groups else ())
-        if (node_name := world.nominator.node_of(uid))
-    }
-    total = len(world.cache.snapshot.row_of)
-    most, wanted = granted.most_nodes(total), set(nodes)
-    if len(others | wanted) > most:
-        return 0.0, (
-            f"{len(wanted)} nodes would be kept for it, and {len(others)} are for other groups of "
-            f'the namespace "{namespace}", which is granted {most} of {total}'
-        )
-    book.kept_room[namespace] = kept
-    kept.groups = {key for key in kept.groups if key in book.groups} | {members.key}
-    return kept.since + granted.max_seconds - now, ""
 
 
 def why_inadmissible(world: World, members: GroupMembers) -> str:
@@ -181,11 +94,11 @@ def _obstacle(world: World, first: GroupMembers, members: GroupMembers) -> str:
 
 
 def _waits(world: World, members: GroupMembers) -> bool:
-    book = world.pod_groups
+    states = world.pod_groups
     return (
         _is_strict(world, members)
-        and not book.why_closed(members)
-        and not book.is_satisfied(members)
+        and not states.why_closed(members)
+        and not states.is_satisfied(members)
     )
 
 
@@ -238,7 +151,7 @@ def requeue_inadmissible(world: World, members: GroupMembers, taken: Iterable[Qu
 
 
 def after_attempt(world: World, members: GroupMembers) -> None:
-    """Have those tried that were put back for a group which has been tried now."""
+    """Activate the groups that were put back for a group which has been tried now."""
     queue = queue_of(world, members)
     if queue is not None:
         queue.inadmissible.pop(members.key, None)
@@ -246,7 +159,7 @@ def after_attempt(world: World, members: GroupMembers) -> None:
 
 
 def after_change(world: World, members: GroupMembers) -> None:
-    """Have those tried that were put back for a group whose object or pods have changed now."""
+    """Activate the groups that were put back for a group whose object or pods have changed now."""
     group = members.group
     queue = world.pod_groups.queues.of(group) if group is not None else None
     if queue is not None and queue.first == members.key:
@@ -254,7 +167,7 @@ def after_change(world: World, members: GroupMembers) -> None:
 
 
 def activate_admissible(world: World, queue: GroupQueue | None) -> None:
-    """Have the groups of a queue tried that were inadmissible and no longer are."""
+    """Activate the groups of a queue that were inadmissible and no longer are."""
     if queue is None or not queue.inadmissible:
         return
     first, groups = first_of(world, queue), world.pod_groups.groups
@@ -273,3 +186,114 @@ def _activate(world: World, queue: GroupQueue, members: GroupMembers) -> None:
         if world.queue.place(uid) is Place.UNSCHEDULABLE:
             world.activate([pod])
             return
+
+
+# --- gates ---------------------------------------------------------------------------------------
+
+
+def _unnoticed(_: PodGroupKey) -> None:
+    """Do nothing after a change, as in simulations."""
+
+
+class GroupGates:
+    """Keeps the state of groups in step with pods and objects, and opens gates of members."""
+
+    def __init__(
+        self, world: World, on_changed: Callable[[PodGroupKey], None] = _unnoticed
+    ) -> None:
+        """`on_changed` is called with a group after each change of it, or of its pods."""
+        self._world, self._states = world, world.pod_groups
+        self._on_changed = on_changed
+
+    def put_pod(self, pod: PodInfo) -> PodGroupKey | None:
+        """A pod that is or was a member, before the queue sees it; returns the group it left."""
+        is_new = pod.group is not None and self._states.key_of.get(pod.uid) != pod.group
+        left = self._states.put_pod(pod, pod.group)
+        if pod.group is not None:
+            if is_new and pod.node_name:
+                # Its group needs one less; a new one without a node brings the others along.
+                self.activate_one(pod.group)
+            self.changed(pod.group)
+        return left
+
+    def take_pod(self, uid: str) -> PodGroupKey | None:
+        """A member is gone; returns its group (None: it was no member)."""
+        key = self._states.take_pod(uid)
+        if key is not None:
+            self.changed(key)
+            self.activate_one(key)
+        return key
+
+    def put_group(self, kind: str, obj: JsonObject) -> None:
+        """A group's object was seen.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: the object is malformed.
+        """
+        parsed = (parse_pod_group if kind == "PodGroup" else parse_coscheduling_group)(obj)
+        key = parsed.key
+        members = self._states.groups.get(key)
+        before = members.group if members is not None else None
+        queue = self._states.queues.of(before) if before is not None else None
+        self._states.put_group(parsed)
+        if before is not None and parsed.is_worth_retrying_after(before):
+            self.activate_one(key)
+            activate_admissible(self._world, queue)
+        self.changed(key)
+
+    def take_group(self, kind: str, obj: JsonObject) -> None:
+        """A group's object is gone, unless its name has been used again already."""
+        metadata = obj["metadata"]
+        namespace = metadata.get("namespace") or "default"
+        key = PodGroupKey(GROUP_KINDS[kind], namespace, metadata["name"])
+        members = self._states.groups.get(key)
+        group = members.group if members is not None else None
+        uid = metadata.get("uid")
+        if group is not None and uid and group.uid and uid != group.uid:
+            return
+        queue = self._states.queues.of(group) if group is not None else None
+        self._states.take_group(key)
+        activate_admissible(self._world, queue)
+        self.changed(key)
+
+    def changed(self, key: PodGroupKey) -> None:
+        """Open or close the gate of a group that has changed, and tell of it."""
+        members = self._states.groups.get(key)
+        if members is not None:
+            if not members.pending.total():
+                members.waiting_since = None
+            elif members.waiting_since is None:
+                members.waiting_since = self._world.clock.monotonic()
+            closed = bool(self._states.why_closed(members))
+            if members.is_closed is not closed:
+                members.is_closed = closed
+                (self._gate if closed else self._activate_gated)(members)
+            after_change(self._world, members)
+        self._on_changed(key)
+
+    def activate_one(self, key: PodGroupKey) -> None:
+        """Activate one waiting member of a group whose size has changed; it brings the others."""
+        members, entries = self._states.groups.get(key), self._world.queue.entries
+        if members is None or not members.pending.total():
+            return
+        for uid, pod in members.pods.items():
+            entry = entries.get(uid)
+            if entry is not None and entry.place is Place.UNSCHEDULABLE:
+                self._world.activate([pod])
+                return
+
+    def _gate(self, members: GroupMembers) -> None:
+        """Gate the members that were refused: they wait for their group now, no longer for room."""
+        for uid in members.pods:
+            self._world.queue.rerun_pre_enqueue(uid, Place.UNSCHEDULABLE)
+
+    def _activate_gated(self, members: GroupMembers) -> None:
+        """Have the members that wait for their group asked about again, in order of arrival."""
+        entries = self._world.queue.entries
+        gated = [
+            pod
+            for uid, pod in members.pods.items()
+            if (entry := entries.get(uid)) is not None and entry.place is Place.GATED
+        ]
+        if gated:
+            self._world.activate(gated)

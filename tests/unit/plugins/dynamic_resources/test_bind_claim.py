@@ -14,11 +14,11 @@ from stellwerk.plugins.dynamic_resources.bind_claim import (
     ClaimReservations,
     path_of,
 )
-from stellwerk.plugins.dynamic_resources.claims import reserved_for
 from stellwerk.scheduler.api_dispatcher import KeyedLocks
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import ApiError, Forbidden, Unavailable
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_claim import reserved_for
 from tests.support.memory_client import MemoryClient
 from tests.support.skipped_time import run_skipping
 

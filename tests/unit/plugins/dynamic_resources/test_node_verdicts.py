@@ -11,9 +11,9 @@ import pytest
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.plugins.dynamic_resources import node_verdicts
 from stellwerk.plugins.dynamic_resources.allocator import Allocator
-from stellwerk.plugins.dynamic_resources.claims import DeviceClaim, device_claim_of
 from stellwerk.plugins.dynamic_resources.node_verdicts import FAILED, FOUND, NONE, NodeAllocator
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.resource_claim import DeviceClaim, device_claim_of
 from stellwerk_kube.resource_slice import PARSED, Slice, kept_slice
 from tests.support.builders import make_cache, make_node
 

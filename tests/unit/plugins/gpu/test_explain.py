@@ -10,12 +10,12 @@ from stellwerk.answers.gpus import GpusOfPod
 from stellwerk.explain.report import explain_on
 from stellwerk.models.gpu import DEVICES, MILLI
 from stellwerk.models.pod import parse_pod
-from stellwerk.plugins.gpu.explain import held_gpus, smaller_gpu_request
+from stellwerk.plugins.gpu.explain import smaller_gpu_request
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.cases.decide import Case, decide
 from tests.support.answers import written
-from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
+from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod
 
 NODES = [gpu_node("full", 1), gpu_node("half", 2), gpu_node("none", 0), gpu_node("slivers", 4)]
 PODS = [
@@ -84,13 +84,6 @@ def test_nodes_that_others_turn_away_come_last() -> None:
 )
 def test_nothing_is_said_without_need(pod: JsonObject) -> None:
     assert "gpus" not in explained(pod)
-
-
-def test_a_pod_with_a_node_names_its_devices() -> None:
-    held = held_gpus(gpu_pod_info("p", devices=2, on="n", ids="1,3"))
-    assert held is not None
-    assert list(held.lines()) == ["It holds 2 whole GPUs: number 1, 3."]
-    assert held_gpus(gpu_pod_info("p")) is None
 
 
 def test_decisions_are_made_without_a_plan_and_without_typical_pods() -> None:

@@ -22,10 +22,9 @@ from stellwerk.serving.exposition import exposition
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision
 from stellwerk.world.extenders import ExtenderFilterResult, Extenders
-from stellwerk.world.gangs.group_attempt import MemberRequest, decided_at_once
+from stellwerk.world.gangs.group_attempt import GroupRequest, MemberRequest, decided_at_once
 from stellwerk.world.gangs.group_decision import Deciding, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.queue_order import reservation_limit_seconds
+from stellwerk.world.gangs.group_reservation import reservation_limit_seconds
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.clock import VirtualClock

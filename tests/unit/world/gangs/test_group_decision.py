@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.world.gangs.group_attempt import answered
+from stellwerk.world.gangs.group_attempt import GroupRequest, answered
 from stellwerk.world.gangs.group_decision import decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld, nodes_of

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.world.gangs import group_preemption
-from stellwerk.world.gangs.group_attempt import answered, decided_at_once
+from stellwerk.world.gangs.group_attempt import GroupRequest, answered, decided_at_once
 from stellwerk.world.gangs.group_decision import decide_group
 from stellwerk.world.gangs.group_preemption import (
     NEVER,
@@ -17,7 +17,6 @@ from stellwerk.world.gangs.group_preemption import (
     NOT_WITH_CONSTRAINTS,
     TOO_MANY,
 )
-from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld
@@ -203,7 +202,7 @@ def test_of_many_pods_no_more_go_than_must_where_members_are_spread() -> None:
 
 
 def test_what_cannot_be_found_out_in_time_evicts_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_preemption, "MOST_DECISIONS", 0)
+    monkeypatch.setattr(group_preemption, "MAX_MEMBER_DECISIONS", 0)
     keeps_away = {
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [

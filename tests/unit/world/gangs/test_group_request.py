@@ -9,9 +9,9 @@ from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     decide_group,
     member_failures,
-    reserve_nodes,
 )
 from stellwerk.world.gangs.group_request import TakenGroup, Untried, take_members, why_untried
+from stellwerk.world.gangs.group_reservation import reserve_nodes
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
