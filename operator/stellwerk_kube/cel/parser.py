@@ -1,18 +1,18 @@
 """Parses the text of an expression into the nodes of `tree`, by a parser written by hand.
 
-Called by `environment`. The module reads in the order of CEL's grammar: tokens, then expressions
-from the weakest operator down to literals. It takes what cel-cpp takes and builds the tree that
-cel-cpp builds, with the same places; the words of syntax errors are those of cel-go. Invariant:
-macros stay calls, except that optMap and optFlatMap are expanded to `Bind`. Time and memory are
-linear in the text, and the tree has at most `MAX_TREE_LEVELS` levels.
+Called by `environment`. `tokens` cuts the text; the methods of `_Parser` follow in the order of
+CEL's grammar, from the weakest operator down to constants. They take what cel-cpp takes and build
+the tree that cel-cpp builds, with the same places; the words of syntax errors are cel-go's.
+Invariant: macros stay calls, except that optMap and optFlatMap are expanded to `Bind`. Time and
+memory are linear in the text, and the tree has at most `MAX_TREE_LEVELS` levels.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stellwerk_kube.cel.errors import CompileError, Issue
+from stellwerk_kube.cel.tokens import Token, tokens, value_of
 from stellwerk_kube.cel.tree import (
     Bind,
     Call,
@@ -24,7 +24,6 @@ from stellwerk_kube.cel.tree import (
     Name,
     Select,
 )
-from stellwerk_kube.cel.values import HIGHEST_INT, HIGHEST_UINT, LOWEST_INT, Uint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,79 +48,10 @@ MAX_TREE_LEVELS: Final = 50
 levels that hold its target twice. Twelve optMaps inside each other fit, 4,096 copies of the target.
 """
 
-# --- tokens -------------------------------------------------------------------------------------
-
-_ESCAPE: Final = r"""\\(?:[abfnrtv"'`?\\]|[xX]H{2}|uH{4}|UH{8}|[0-3][0-7]{2})""".replace(
-    "H", "[0-9a-fA-F]"
-)
-_STRINGS: Final = (
-    # The possessive `++` and `*+` never go back, so an open string costs one pass over the text.
-    rf'"""(?:[^\\"]++|"(?!"")|{_ESCAPE})*+"""',
-    rf"'''(?:[^\\']++|'(?!'')|{_ESCAPE})*+'''",
-    rf'"(?:[^\\"\n\r]++|{_ESCAPE})*+"',
-    rf"'(?:[^\\'\n\r]++|{_ESCAPE})*+'",
-)
-_RAW_STRINGS: Final = (r'""".*?"""', r"'''.*?'''", r'"[^"\n\r]*+"', r"'[^'\n\r]*+'")
-_EXPONENT: Final = r"[eE][+-]?\d+"
-_TOKENS: Final = {
-    "space": r"(?:[ \t\r\n\f]++|//[^\n]*+)++",
-    "raw": rf"[bB]?[rR](?:{'|'.join(_RAW_STRINGS)})",
-    "string": rf"[bB]?(?:{'|'.join(_STRINGS)})",
-    "name": r"[a-zA-Z_][a-zA-Z0-9_]*",
-    "quoted": r"`[a-zA-Z0-9_.\-/ ]+`",
-    "float": rf"\d+\.\d+(?:{_EXPONENT})?|\d+{_EXPONENT}|\.\d+(?:{_EXPONENT})?",
-    "uint": r"(?:0x[0-9a-fA-F]+|\d+)[uU]",
-    "int": r"0x[0-9a-fA-F]+|\d+",
-    "sign": r"==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{}]",
-}
-"""The kinds of tokens; the first kind that fits at a place is taken."""
-_TOKEN: Final = re.compile(
-    "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _TOKENS.items()), re.ASCII | re.DOTALL
-)
-_BROKEN_TOKEN: Final = re.compile(
-    rf"""(?:"(?:[^\\"\n\r]|{_ESCAPE})*+|'(?:[^\\'\n\r]|{_ESCAPE})*+)"""
-    r"(?:\\(?:[xXuU][0-9a-fA-F]*|[0-3][0-7]?)?)?|`[a-zA-Z0-9_.\-/ ]*|[=&|]"
-)
-"""The beginning of a token that is right; the message about it shows one character more."""
-
-_KEYWORDS: Final = {"in": "sign", "true": "constant", "false": "constant", "null": "constant"}
-_CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _RESERVED: Final = frozenset(
     "as break const continue else for function if import let loop package namespace return var void while".split()  # noqa: SIM905, E501  (reads as a line)
 )
 """Names that no variable and no function may have; a field may."""
-
-
-class _Token(NamedTuple):
-    kind: str
-    """A kind of `_TOKENS`, or `constant`, `end` after the last token, `unknown` where none fits."""
-    text: str
-    at: int
-
-
-def _tokens(source: str) -> list[_Token]:
-    """The tokens of a text without space; the last one is `end` or `unknown`."""
-    found: list[_Token] = []
-    at = 0
-    while at < len(source):
-        match = _TOKEN.match(source, at)
-        if match is None:
-            # The parser meets this token and refuses it, unless something before it is wrong.
-            broken = _BROKEN_TOKEN.match(source, at)
-            end = broken.end() if broken else at
-            found.append(_Token("unknown", source[at : end + 1], at))
-            return found
-        kind, text = match.lastgroup or "", match[0]
-        if kind == "name":
-            kind = _KEYWORDS.get(text, kind)
-        if kind != "space":
-            found.append(_Token(kind, text, at))
-        at = match.end()
-    found.append(_Token("end", "<EOF>", at))
-    return found
-
-
-# --- expressions --------------------------------------------------------------------------------
 
 
 class _Operator(NamedTuple):
@@ -188,7 +118,7 @@ class _Parser:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._tokens = _tokens(source)
+        self._tokens = tokens(source)
         self._place = 0
         self._next = self._tokens[0]
         self._open_expressions = 0
@@ -271,7 +201,7 @@ class _Parser:
             else:
                 return tree
 
-    def _field(self, operand: _Tree, dot: _Token, start: int) -> _Tree:
+    def _field(self, operand: _Tree, dot: Token, start: int) -> _Tree:
         """What follows a dot: `field`, `?field` or `function(arguments)`."""
         is_optional = self._take("?") is not None
         if self._next.kind not in ("name", "quoted"):
@@ -323,29 +253,24 @@ class _Parser:
 
     # --- operands ---
 
-    def _primary(self) -> _Tree:  # noqa: PLR0911  (one way out for each form)
+    def _primary(self) -> _Tree:
         """A literal, a name, a call, or an expression in brackets."""
         match self._next:
-            case _Token(kind="name") | _Token(text="."):
+            case Token(kind="name") | Token(text="."):
                 return self._named()
-            case _Token(kind="int" | "uint" | "float"):
-                return _Tree(self._number())
-            case _Token(kind="string" | "raw"):
-                return _Tree(self._string())
-            case _Token(kind="constant", text=text, at=at):
-                self._advance()
-                return _Tree(Literal(at, _CONSTANTS[text]))
-            case _Token(text="("):
+            case Token(kind="int" | "uint" | "float" | "string" | "raw" | "constant"):
+                return _Tree(self._literal())
+            case Token(text="("):
                 self._advance()
                 tree = self._expression()
                 self._need(")")
                 return tree
-            case _Token(text="["):
+            case Token(text="["):
                 return self._list()
-            case _Token(text="{"):
+            case Token(text="{"):
                 return self._map()
             case _ if self._at_negative_number():
-                return _Tree(self._number())
+                return _Tree(self._literal())
             case _:
                 raise self._no_operand()
 
@@ -432,49 +357,18 @@ class _Parser:
                 self._take(",")
         self._need(closing)
 
-    # --- literals ---
-
-    def _at_negative_number(self) -> bool:
-        """Whether a `-` belongs to the number behind it; numbers without sign have none."""
-        return self._next.text == "-" and self._following().kind in ("int", "float")
-
-    def _number(self) -> Literal:
+    def _literal(self) -> Literal:
+        """A constant; a `-` before a number belongs to it."""
         at = self._next.at
         sign = "-" if self._take("-") else ""
-        kind, text, _ = self._advance()
-        if kind == "float":
-            return Literal(at, float(sign + text))
-        is_hex = text.startswith("0x")
-        digits = text.rstrip("uU").removeprefix("0x").lstrip("0") or "0"
-        # int() takes time that grows faster than a decimal number, and refuses thousands of digits.
-        value = int(sign + digits, 16 if is_hex else 10) if len(digits) <= _MAX_DIGITS else None
-        lowest, highest = (0, HIGHEST_UINT) if kind == "uint" else (LOWEST_INT, HIGHEST_INT)
-        if value is None or not lowest <= value <= highest:
-            raise self._refused(at, f"invalid {'hex ' if is_hex else ''}{kind} literal")
-        return Literal(at, Uint(value) if kind == "uint" else value)
-
-    def _string(self) -> Literal:
-        kind, text, at = self._advance()
-        body = text.lstrip("bBrR")
-        is_bytes = text[0] in "bB"
-        width = 3 if body.startswith(('"""', "'''")) else 1
-        quote, body = body[:width], body[width:-width]
-        if "\r" in body:
-            body = body.replace("\r\n", "\n").replace("\r", "\n")
         try:
-            if kind == "raw":
-                if (len(body) - len(body.rstrip("\\"))) % 2:
-                    # cel-cpp takes the last backslash for one that escapes the quote.
-                    raise ValueError(f"String must end with {quote}")  # noqa: TRY301  (one way out for what is wrong)
-                return Literal(at, body.encode() if is_bytes else body)
-            if not is_bytes:
-                return Literal(at, _ESCAPES.sub(_character, body))
-            # Each byte as one character, so that an escape puts one byte into either kind of text.
-            octets = body.encode().decode("latin-1")
-            return Literal(at, _ESCAPES.sub(_octet, octets).encode("latin-1"))
+            return Literal(at, value_of(self._advance(), sign))
         except ValueError as error:
-            text = f"Invalid {'bytes' if is_bytes else 'string'} literal: {error}"
-            raise self._refused(at, text) from None
+            raise self._refused(at, str(error)) from None
+
+    def _at_negative_number(self) -> bool:
+        """Whether a `-` and its number come next: one constant, while `-1u` is an operation."""
+        return self._next.text == "-" and self._following().kind in ("int", "float")
 
     # --- trees and their limits ---
 
@@ -506,18 +400,18 @@ class _Parser:
 
     # --- steps over tokens ---
 
-    def _advance(self) -> _Token:
+    def _advance(self) -> Token:
         """Step over the next token, and return it."""
         token = self._next
         self._place += 1
         self._next = self._tokens[self._place]
         return token
 
-    def _following(self) -> _Token:
+    def _following(self) -> Token:
         """The token behind the next one."""
         return self._tokens[min(self._place + 1, len(self._tokens) - 1)]
 
-    def _take(self, text: str) -> _Token | None:
+    def _take(self, text: str) -> Token | None:
         """Step over the next token if it is this sign."""
         return self._advance() if self._next.text == text else None
 
@@ -557,55 +451,3 @@ class _Parser:
     def _shown(self) -> str:
         text = self._next.text
         return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-
-
-# --- values of literals -------------------------------------------------------------------------
-
-_MAX_DIGITS: Final = 20
-"""Digits of the largest number, 2⁶⁴ - 1, without zeros before them."""
-_ESCAPES: Final = re.compile(_ESCAPE)
-_SIMPLE_ESCAPES: Final = {
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-}
-_MAX_CODE_POINT: Final = 0x10FFFF
-_SURROGATES: Final = range(0xD800, 0xE000)
-
-
-def _character(escape: re.Match[str]) -> str:
-    """The character that an escape stands for.
-
-    Raises:
-        ValueError: there is no such character.
-    """
-    code = escape[0]
-    kind = code[1]
-    if kind in "0123":
-        return chr(int(code[1:], 8))
-    if kind not in "xXuU":
-        return _SIMPLE_ESCAPES.get(kind, kind)
-    number = int(code[2:], 16)  # noqa: FURB166  (not all prefixes are Python's)
-    if number in _SURROGATES:
-        raise ValueError(f"Illegal escape sequence: Unicode value {code} is invalid")
-    if number > _MAX_CODE_POINT:
-        text = f"Value of {code} exceeds Unicode limit (0x0010FFFF)"
-        raise ValueError(f"Illegal escape sequence: {text}")
-    return chr(number)
-
-
-def _octet(escape: re.Match[str]) -> str:
-    """The byte that an escape stands for, as a character.
-
-    Raises:
-        ValueError: the escape is one for characters.
-    """
-    kind = escape[0][1]
-    if kind in "uU":
-        text = f"Unicode escape sequence \\{kind} cannot be used in bytes literals"
-        raise ValueError(f"Illegal escape sequence: {text}")
-    return _character(escape)
