@@ -202,7 +202,7 @@ class _Parser:
                 return tree
 
     def _field(self, operand: _Tree, dot: Token, start: int) -> _Tree:
-        """What follows a dot: `field`, `?field` or `function(arguments)`."""
+        """An operand with the part behind a dot: `field`, `?field` or `function(arguments)`."""
         is_optional = self._take("?") is not None
         if self._next.kind not in ("name", "quoted"):
             raise self._no_name()
@@ -293,11 +293,11 @@ class _Parser:
         return _Tree(Name(token.at, dot + token.text))
 
     def _at_message(self) -> bool:
-        """Whether the names and dots from here lead to `{`; only then may they be reserved."""
-        end, tokens = self._place, self._tokens
-        while tokens[end].kind == "name" and tokens[end + 1].text == ".":
+        """Look ahead: true if names and dots lead to `{`. Only there may a name be reserved."""
+        ahead, end = self._tokens, self._place
+        while ahead[end].kind == "name" and ahead[end + 1].text == ".":
             end += 2
-        return tokens[end].kind == "name" and tokens[end + 1].text == "{"
+        return ahead[end].kind == "name" and ahead[end + 1].text == "{"
 
     def _message(self, at: int, name: str) -> _Tree:
         """`{field: value, …}` of a message: checked, and dropped, because no message is known."""
@@ -367,7 +367,7 @@ class _Parser:
             raise self._refused(at, str(error)) from None
 
     def _at_negative_number(self) -> bool:
-        """Whether a `-` and its number come next: one constant, while `-1u` is an operation."""
+        """Look ahead: true for a `-` and its number, one constant; `-1u` is an operation."""
         return self._next.text == "-" and self._following().kind in ("int", "float")
 
     # --- trees and their limits ---
