@@ -70,8 +70,6 @@ WITHOUT = {
     "LICENSE": "a text that a wheel drops beside its package; its own lies in *.dist-info",
     "README.md": "a text that a wheel drops beside its package",
     "pyproject.toml": "a file that a wheel drops beside its package",
-    "bazel-project": "sources that the wheel of cel-expr-python drops beside its package",
-    "cel_expr_python/ext/ext_[!o]*.so": "CEL that Kubernetes does not have; optional types stay",
     # of Stellwerk
     "stellwerk_cluster": "an API server, a signer of tokens and an injector of faults: tools of an "
     "intruder, which no command needs that asks a cluster",

@@ -1,7 +1,8 @@
 """Time as a dependency: every module that needs the time is given a `Clock`.
 
 Real processes use `SystemClock`; tests and in-process flows use `VirtualClock` and move it by hand.
-Invariant: `monotonic()` never runs backwards, and `now()` is aware and in UTC.
+The module also has the one reader and the writers of times in RFC 3339. Invariant: `monotonic()`
+never runs backwards, and `now()` is aware and in UTC.
 """
 
 from __future__ import annotations
@@ -37,6 +38,33 @@ def parse_moment(text: object) -> datetime:
         return moment.astimezone(UTC)
     except OverflowError:
         raise ValueError(f"the time {text} is in no year from 1 to 9999") from None
+
+
+# --- writers of times: three precisions, because the API has two and answers a third ------------
+
+
+def rfc3339_seconds(moment: datetime) -> str:
+    """Return a time as the API's Time (metav1.Time): UTC, whole seconds."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def rfc3339_milliseconds(moment: datetime) -> str:
+    """Return a time as the operator's answers and recordings have it: UTC, milliseconds.
+
+    Decisions follow each other within one second, and microseconds would say nothing to a reader.
+    """
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def rfc3339_microseconds(moment: datetime) -> str:
+    """Return a time as the API's MicroTime (metav1.MicroTime): UTC, always six digits.
+
+    Leases and events have it; the API refuses one without a fraction.
+    """
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+# --- clocks -------------------------------------------------------------------------------------
 
 
 class Clock(Protocol):

@@ -14,13 +14,12 @@ from typing import Final, TypeAlias
 
 from yarl import URL
 
+from stellwerk_kube.names import is_dns_1035_label, is_label
 from stellwerk_kube.untrusted_text import shown
 
 FLAG: Final = "--extender-allow"
 _USER_INFO: Final = re.compile(r"^(https?://)[^/?#]*@")
 _SCHEMES: Final = frozenset({"http", "https"})
-_SERVICE: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 _NEVER: Final = tuple(
     map(
@@ -133,7 +132,7 @@ class Destinations:
             parts.append(self.namespace)
         if host in _LOOPBACK_NAMES or len(parts) != 2:  # noqa: PLR2004 name and namespace
             return ""
-        if not (_SERVICE.fullmatch(parts[0]) and _NAMESPACE.fullmatch(parts[1])):
+        if not (is_dns_1035_label(parts[0]) and is_label(parts[1])):
             return ""
         return f"{parts[0]}.{parts[1]}.svc.{self.domain}."
 

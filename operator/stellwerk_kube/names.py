@@ -1,9 +1,11 @@
-"""The syntax of Kubernetes names and durations.
+"""The syntax of Kubernetes names and durations, for all packages.
 
-Called by the models of profiles and plugin arguments, by the converter, by NodeResourcesFit and by
-the command line. Invariant: each
-function is a pure predicate, parser or writer of one string, with kube-apiserver's rules and
-kubectl's.
+The patterns and lengths of names stand here alone. Who refuses a name takes them and has words of
+its own: `stellwerk_cluster/apimachinery/names.py` and `cel/library/formats.py` the API server's,
+the models of profiles those of their schema. Called by these, by NodeResourcesFit, the converter
+and the command line. CEL reads durations by itself (`cel/library/moments.py`): exactly, in
+nanoseconds and with Go's overflow, while this module's are seconds as a float, for settings.
+Invariant: each function is a pure predicate, parser or writer of one string.
 """
 
 import re
@@ -11,10 +13,23 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
-_NAME_PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_MAX_NAME: Final = 63
-_MAX_SUBDOMAIN: Final = 253
+LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+"""The pattern of an RFC 1123 label, as the name of a namespace is."""
+SUBDOMAIN: Final = rf"{LABEL}(\.{LABEL})*"
+"""The pattern of an RFC 1123 subdomain, as names of most objects are."""
+DNS_1035_LABEL: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
+"""The pattern of an RFC 1035 label, as the name of a Service is."""
+NAME_PART: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+"""The pattern of a qualified name behind its prefix, and of a label's value that is not empty."""
+MAX_LABEL_CHARACTERS: Final = 63
+"""Length of labels of both kinds, of the name in a qualified name, and of a label's value."""
+MAX_SUBDOMAIN_CHARACTERS: Final = 253
+"""Length of a subdomain."""
+
+_LABEL: Final = re.compile(LABEL)
+_SUBDOMAIN: Final = re.compile(SUBDOMAIN)
+_DNS_1035_LABEL: Final = re.compile(DNS_1035_LABEL)
+_NAME_PART: Final = re.compile(NAME_PART)
 
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 _QUOTA_PREFIX: Final = "requests."
@@ -37,12 +52,24 @@ _LONGEST_MISSPELT: Final = 128
 
 def is_label_value(value: str) -> bool:
     """Whether a label may have this value: empty, or up to 63 name characters."""
-    return not value or (len(value) <= _MAX_NAME and _NAME_PART.fullmatch(value) is not None)
+    return not value or (
+        len(value) <= MAX_LABEL_CHARACTERS and _NAME_PART.fullmatch(value) is not None
+    )
+
+
+def is_label(value: str) -> bool:
+    """Whether the string is an RFC 1123 label, as names of namespaces are."""
+    return len(value) <= MAX_LABEL_CHARACTERS and _LABEL.fullmatch(value) is not None
+
+
+def is_dns_1035_label(value: str) -> bool:
+    """Whether the string is an RFC 1035 label, as names of Services are."""
+    return len(value) <= MAX_LABEL_CHARACTERS and _DNS_1035_LABEL.fullmatch(value) is not None
 
 
 def is_subdomain(value: str) -> bool:
     """Whether the string is an RFC 1123 subdomain, as object names are."""
-    return len(value) <= _MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(value) is not None
+    return len(value) <= MAX_SUBDOMAIN_CHARACTERS and _SUBDOMAIN.fullmatch(value) is not None
 
 
 def is_qualified_name(value: str) -> bool:
@@ -50,7 +77,7 @@ def is_qualified_name(value: str) -> bool:
     prefix, slash, name = value.rpartition("/")
     if slash and not is_subdomain(prefix):
         return False
-    return len(name) <= _MAX_NAME and _NAME_PART.fullmatch(name) is not None
+    return len(name) <= MAX_LABEL_CHARACTERS and _NAME_PART.fullmatch(name) is not None
 
 
 def is_extended_resource(value: str) -> bool:

@@ -1,6 +1,8 @@
 """Kubernetes quantities as exact integers: `"100m"` → 100 millicores, `"1Gi"` → 1073741824 bytes.
 
-Every parser of pods, nodes and volumes calls it. Invariant: rounding is always up, as
+Every parser of pods, nodes and volumes calls it. CEL reads quantities by itself
+(`cel/library/quantities.py`), because expressions compare them exactly and refuse what is out of
+range, where the scheduler saturates. Invariant: rounding is always up, as
 `Quantity.Value()` and `Quantity.MilliValue()` round, and results saturate at ±2**62, so that one
 amount more than a usage column holds (at most 2**61) stays in int64. The canonical text is the one
 that the API server stores: `1024Mi` becomes `1Gi`.

@@ -14,7 +14,6 @@ import numpy as np
 
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.backend.queued_pod import IN_FLIGHT, ActiveItem, QueuedPod
-from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.records import DecisionRecord
 from stellwerk.explain.steps import finished
 from stellwerk.framework.runtime import Framework
@@ -43,6 +42,7 @@ from stellwerk.world.gangs.group_attempt import GroupRequest, nodes_of
 from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
+from stellwerk_kube.clock import rfc3339_milliseconds
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
 from stellwerk_simulation.replay_result import (
@@ -314,7 +314,7 @@ class Replay:
             return
         explanations.records.keep_refusals(decision, now.monotonic())
         if effects.evict is not None:
-            explanations.evictions.keep(decision, rfc3339(now.now()), now.monotonic())
+            explanations.evictions.keep(decision, rfc3339_milliseconds(now.now()), now.monotonic())
 
     def _taken_up(self, uid: str) -> tuple[QueuedPod | None, ServedProfile | None]:
         """The pod of a decision, wherever the queue has it, in flight; and its profile."""

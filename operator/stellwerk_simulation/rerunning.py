@@ -30,6 +30,7 @@ from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group import GROUP_KINDS
 from stellwerk.profiles.spec.profile import KIND
 from stellwerk.world.decide import apply, decide
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.cases.profile_manifests import ProfileManifests
 from stellwerk_simulation.instant_claims import InstantClaims
@@ -315,7 +316,7 @@ class Rerun(Pods):
         uid, node_name, now = assumed.uid, assumed.node_name, self._clock.monotonic()
         obj = self._pending.pop(uid)
         # As kubelets write it: whole seconds.
-        started = {"startTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+        started = {"startTime": rfc3339_seconds(self._clock.now())}
         bound = {
             **obj,
             "spec": {**obj["spec"], "nodeName": node_name},

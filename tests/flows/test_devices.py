@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.steps import finished
 from stellwerk.scheduler import schedule_one, time_slice
 from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock, rfc3339_milliseconds
 from stellwerk_kube.errors import Forbidden
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
@@ -329,7 +328,7 @@ def test_a_pod_that_waits_for_its_device_says_for_which_on_which_node_and_since_
     async def story(world: VirtualCluster) -> None:
         world.apply(CLASS, slice_of("node-a", NOT_READY), claim_object("c"))
         await asyncio.sleep(5)
-        began = rfc3339(world.clock.now())
+        began = rfc3339_milliseconds(world.clock.now())
         world.apply(claiming("p", "c"))
         await asyncio.sleep(60)
         waits_for = f"devices of {DRIVER} in the resource claim default/c to be ready"

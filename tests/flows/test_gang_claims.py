@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.hollow.device_descriptions import read_description
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
-from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock, rfc3339_milliseconds
 from stellwerk_kube.json_values import JsonObject
 from tests.flows.test_devices import NOT_READY, binding_of
 from tests.support.builders import make_node
@@ -158,7 +157,7 @@ def test_a_member_that_waits_for_the_others_names_its_group_its_node_and_since_w
         one["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "late"}]
         world.apply(device_class, device_slice, claim)
         await asyncio.sleep(5)
-        began = rfc3339(world.clock.now())
+        began = rfc3339_milliseconds(world.clock.now())
         world.apply(group, one, two)
         await asyncio.sleep(60)
         assert [binding_of(world, name) for name in ("pair-0", "pair-1")] == [

@@ -118,7 +118,7 @@ import importlib, importlib.machinery, json, pathlib, sys, sysconfig, threading
 suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
 folder = pathlib.Path(sysconfig.get_path("stdlib"), "lib-dynload")
 names = [path.name.partition(".")[0] for path in folder.iterdir()]
-for name in [*names, "numpy", "cryptography.x509", "cel_expr_python.cel", "re2", "uvloop", "orjson",
+for name in [*names, "numpy", "cryptography.x509", "re2", "uvloop", "orjson",
              "pydantic_core", "backports.zstd", "xxhash", "yaml", "google.protobuf.message"]:
     importlib.import_module(name)
 thread = threading.Thread(target=print)

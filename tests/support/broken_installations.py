@@ -16,13 +16,14 @@ from typing import Final
 
 import yaml
 
-from stellwerk.client.lease import HOLDER_ANNOTATION, PUBLIC_KEY_ANNOTATION, micro_time
+from stellwerk.client.lease import HOLDER_ANNOTATION, PUBLIC_KEY_ANNOTATION
 from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk.profiles.spec.profile import GROUP, OPERATOR_LABEL, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.registry.binding import bind
+from stellwerk_kube.clock import rfc3339_microseconds
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
 from tests.support.repository import ROOT
@@ -57,7 +58,7 @@ class Site:
     def lease(self, key: tuple[str, str], holder: str = HOLDER, age_seconds: float = 0.0) -> None:
         """Write a lease that Stellwerk holds, last renewed a while ago."""
         namespace, name = key
-        renewed = micro_time(datetime.now(UTC) - timedelta(seconds=age_seconds))
+        renewed = rfc3339_microseconds(datetime.now(UTC) - timedelta(seconds=age_seconds))
         self.create(
             "leases",
             "coordination.k8s.io",
@@ -84,7 +85,7 @@ class Site:
         self, name: str, spec: JsonObject, *conditions: JsonObject, operator: str = ""
     ) -> None:
         """Write a profile with the conditions that its operator would give it."""
-        api, now = self.cluster.api, micro_time(datetime.now(UTC)).replace(".000000", "")
+        api, now = self.cluster.api, rfc3339_microseconds(datetime.now(UTC)).replace(".000000", "")
         labels = {OPERATOR_LABEL: operator} if operator else {}
         self.create(PLURAL, GROUP, {"metadata": {"name": name, "labels": labels}, "spec": spec})
         given = [

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.journal.entries import Head
 from stellwerk.journal.writer import JournalOptions, JournalWriter
 from stellwerk.profiles.spec.profile import GROUP, PLURAL
@@ -21,7 +20,7 @@ from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE
 from stellwerk_cluster.cluster import ClusterOptions
-from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock, rfc3339_milliseconds
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.fake_extender import Call, fake_extender
@@ -201,7 +200,9 @@ async def _extenders(clock: VirtualClock, options: JournalOptions) -> None:
 
 
 def _writer(options: JournalOptions, clock: VirtualClock) -> JournalWriter:
-    return JournalWriter(options, Head("test", rfc3339(clock.now()), hashed=options.hashed))
+    return JournalWriter(
+        options, Head("test", rfc3339_milliseconds(clock.now()), hashed=options.hashed)
+    )
 
 
 def _names(body: JsonObject) -> list[str]:

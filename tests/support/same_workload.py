@@ -20,7 +20,6 @@ from unittest.mock import patch
 from typing_extensions import override
 
 from stellwerk import app
-from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.journal.entries import Head
 from stellwerk.journal.reader import open_journal
 from stellwerk.journal.writer import JournalOptions, JournalWriter
@@ -30,7 +29,7 @@ from stellwerk.profiles.spec.profile import API_VERSION, KIND, load_profile
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.registry.entries import StoreEvent
-from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock, rfc3339_milliseconds
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.arrivals import Arrivals, typical_pods
 from stellwerk_simulation.cluster import VirtualWorker
@@ -134,7 +133,7 @@ def operated_and_rerun(workload: Workload, until_seconds: float) -> tuple[list[s
     """What happened on the embedded cluster up to a time, and what its journal says run again."""
     with TemporaryDirectory() as folder:
         options = JournalOptions(Path(folder) / "journal")
-        head = Head("test", rfc3339(VirtualClock().now()), hashed=False)
+        head = Head("test", rfc3339_milliseconds(VirtualClock().now()), hashed=False)
         writer = JournalWriter(options, head)
         try:
             notes = operated(workload, until_seconds, writer)
@@ -279,7 +278,7 @@ class _Life:
 
     def _start(self, name: str) -> None:
         """What the kubelet does, and the pod's own end."""
-        running = {"phase": "Running", "startTime": rfc3339(self.world.clock.now())}
+        running = {"phase": "Running", "startTime": rfc3339_milliseconds(self.world.clock.now())}
         ready = {"type": "Ready", "status": "True"}
         self.world.patch_status("pods", name, {"status": running | {"conditions": [ready]}})
         seconds = self._runs[name]

@@ -15,7 +15,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from stellwerk.client.election import JITTER_FACTOR
-from stellwerk.client.lease import LeaseRecord, micro_time
+from stellwerk.client.lease import LeaseRecord
+from stellwerk_kube.clock import rfc3339_microseconds
 from stellwerk_kube.errors import ApiError, Conflict, Forbidden, LeaseLostError
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class Elector:
         if self._holder and not self.is_leader and self._is_valid():
             return False  # deleted under its holder, which goes on until the renew deadline
         sent_at_seconds = self._clock.monotonic()
-        now = micro_time(self._clock.now())
+        now = rfc3339_microseconds(self._clock.now())
         record = LeaseRecord(
             self._identity, self._options.recorded_duration_seconds, now, now, lease_transitions=0
         )
@@ -190,7 +191,7 @@ class Elector:
 
     async def _write_over(self, lease: Lease) -> bool:
         """Put this candidate's name and the time into the lease that was read."""
-        before, now = lease.record, micro_time(self._clock.now())
+        before, now = lease.record, rfc3339_microseconds(self._clock.now())
         mine = before.holder_identity == self._identity
         record = LeaseRecord(
             self._identity,

@@ -16,12 +16,12 @@ import logging
 import socket
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
 from stellwerk.framework.services import Recorder
+from stellwerk_kube.clock import rfc3339_microseconds
 from stellwerk_kube.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
 from stellwerk_kube.untrusted_text import shown
 
@@ -412,7 +412,7 @@ class EventRecorder(Recorder):
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": event.name, "namespace": event.namespace},
-            "eventTime": _micro_time(event.event_time),
+            "eventTime": rfc3339_microseconds(event.event_time),
             "reportingController": event.reporting_controller,
             "reportingInstance": instance[:_MAX_INSTANCE_BYTES],
             "action": event.action,
@@ -572,7 +572,9 @@ class _Counts:
 
 def _series_patch(event: _Event) -> dict[str, Any]:
     last_observed = event.last_observed or event.event_time
-    return {"series": {"count": event.count, "lastObservedTime": _micro_time(last_observed)}}
+    return {
+        "series": {"count": event.count, "lastObservedTime": rfc3339_microseconds(last_observed)}
+    }
 
 
 def _reference(obj: ObjectReference) -> dict[str, str]:
@@ -582,8 +584,3 @@ def _reference(obj: ObjectReference) -> dict[str, str]:
     if obj.resource_version:
         reference["resourceVersion"] = obj.resource_version
     return reference
-
-
-def _micro_time(time: datetime) -> str:
-    """Return a MicroTime; the API refuses one without a fraction."""
-    return time.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

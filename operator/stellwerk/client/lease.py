@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, urlsplit
@@ -17,6 +16,7 @@ import orjson
 from typing_extensions import override
 
 from stellwerk.client.transport import ApiRequest, RequestClass
+from stellwerk_kube.clock import rfc3339_microseconds, rfc3339_seconds
 from stellwerk_kube.errors import NotFound
 from stellwerk_kube.names import is_subdomain
 
@@ -70,7 +70,7 @@ class LeaseRecord:
 
     def released(self, now: datetime) -> LeaseRecord:
         """Return the record by which the lease is free for the next candidate."""
-        moment = micro_time(now)
+        moment = rfc3339_microseconds(now)
         return LeaseRecord("", _RELEASED_SECONDS, moment, moment, self.lease_transitions)
 
 
@@ -290,7 +290,7 @@ class ApiLease(LeaseApi):
 
     def _event(self, metadata: Mapping[str, Any], message: str, now: datetime) -> JsonObject:
         """Return an event as client-go's older recorder writes it, which leader election uses."""
-        second = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        second = rfc3339_seconds(now)
         nanoseconds = int(now.timestamp()) * 1_000_000_000 + now.microsecond * 1000
         return {
             "kind": "Event",
@@ -315,11 +315,6 @@ class ApiLease(LeaseApi):
             "reportingComponent": _COMPONENT,
             "reportingInstance": "",
         }
-
-
-def micro_time(now: datetime) -> str:
-    """Return a MicroTime: UTC, six digits."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _number(value: object) -> int:

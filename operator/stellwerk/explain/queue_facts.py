@@ -8,7 +8,7 @@ monotonic clock means nothing outside the process.
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from stellwerk.answers.listings import QueueHistoryPage, QueueSample
@@ -28,7 +28,7 @@ from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.shared.pod_resource_claims import claim_names
 from stellwerk.plugins.shared.volume_claims import is_fully_bound
 from stellwerk.world.world import World
-from stellwerk_kube.clock import Clock
+from stellwerk_kube.clock import Clock, rfc3339_milliseconds
 from stellwerk_kube.resource_claim import Readiness, drivers_awaited, is_allocated, readiness
 
 QUEUES: Final[Mapping[Place, str]] = {
@@ -227,12 +227,7 @@ def _words(resource: Resource | str, action: Action) -> str:
 def at(clock: Clock, monotonic_seconds: float) -> str:
     """A moment of the monotonic clock as RFC 3339."""
     moment = clock.now() + timedelta(seconds=monotonic_seconds - clock.monotonic())
-    return rfc3339(moment)
-
-
-def rfc3339(moment: datetime) -> str:
-    """UTC, milliseconds."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return rfc3339_milliseconds(moment)
 
 
 SAMPLE_SECONDS: Final = 5.0

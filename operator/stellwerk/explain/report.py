@@ -50,7 +50,6 @@ from stellwerk.explain.queue_facts import (
     binding_facts,
     is_skipped,
     queue_facts,
-    rfc3339,
 )
 from stellwerk.explain.records import (
     DecisionRecord,
@@ -72,6 +71,7 @@ from stellwerk.plugins.shared.pod_resource_claims import claim_states
 from stellwerk.world.decide import Decision
 from stellwerk.world.profiles import MOST_COMPARED, ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.clock import rfc3339_milliseconds
 
 _EXAMPLES: Final = 5
 _TAKERS: Final = 5
@@ -344,7 +344,7 @@ def explain_attempt(
     """
     take_out_own_copies(world, [pod])
     world.cache.update_snapshot()
-    computed = rfc3339(world.clock.now())
+    computed = rfc3339_milliseconds(world.clock.now())
     try:
         yield from searched(world, pod, profile)
         found = yield from filter_results(world, pod, profile)

@@ -27,6 +27,7 @@ from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.scheduler.extenders.pool import ExtenderLacks, ExtenderPool
 from stellwerk.world.profiles import Profiles
 from stellwerk.world.world import World
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.errors import NotFound, SchedulerError
 from stellwerk_kube.json_values import JsonObject, without_nulls
 from stellwerk_kube.untrusted_text import shown
@@ -244,7 +245,7 @@ class ProfileStatusWriter:
         if last_decision_seconds is not None:
             clock = self.world.clock
             ago = timedelta(seconds=clock.monotonic() - last_decision_seconds)
-            counts["lastDecisionTime"] = _timestamp(clock.now() - ago)
+            counts["lastDecisionTime"] = rfc3339_seconds(clock.now() - ago)
         return counts
 
     async def _pending(self) -> Mapping[str, Mapping[str, int]]:
@@ -415,7 +416,7 @@ def _stated(statement: Statement, generation: int, before: JsonObject, now: date
     """A condition; the time is that of the last change of its status."""
     type_, status, reason, message = statement
     old = _condition(before, type_)
-    since = old["lastTransitionTime"] if old.get("status") == status else _timestamp(now)
+    since = old["lastTransitionTime"] if old.get("status") == status else rfc3339_seconds(now)
     return {
         "type": type_,
         "status": status,
@@ -460,7 +461,3 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObje
 
 def _uid(entry: ProfileEntry) -> str:
     return str(entry.obj["metadata"].get("uid") or "")
-
-
-def _timestamp(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

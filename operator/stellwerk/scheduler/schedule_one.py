@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.records import DecisionRecords, Evictions
 from stellwerk.framework.types import CycleState
 from stellwerk.logs import ATTEMPT
@@ -52,6 +51,7 @@ from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
 from stellwerk.world.gangs.group_decision import RemainingMembers
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.clock import rfc3339_milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,7 +255,7 @@ class ScheduleOne:
             return
         self.records.keep_refusals(decision, attempt.decided_seconds)
         if effects.evict is not None:
-            decided_at = rfc3339(self._world.clock.now())
+            decided_at = rfc3339_milliseconds(self._world.clock.now())
             self.evictions.keep(decision, decided_at, attempt.decided_seconds)
         self._failures.carry_out(effects, queued, profile, started_seconds)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.untrusted_text import shown
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _condition_patch(
     types = list(pod.condition_types)
     # What a running pod's conditions say is not kept; then the whole condition is written.
     present = next((each for each in pod.conditions if each["type"] == type_), None)
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = rfc3339_seconds(now)
     if present is None:
         condition = {
             "type": type_,

@@ -1,7 +1,7 @@
 """The syntax of names, labels, annotations and finalizers, with the API's wording.
 
-Called by validation of every kind. Invariant: each function returns what is wrong with one text,
-nothing if it is right.
+Called by validation of every kind; the patterns are those of `stellwerk_kube/names.py`. Invariant:
+each function returns what is wrong with one text, nothing if it is right.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from functools import lru_cache
 from typing import Final
 
 from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, too_long
+from stellwerk_kube.names import (
+    DNS_1035_LABEL,
+    LABEL,
+    MAX_LABEL_CHARACTERS,
+    MAX_SUBDOMAIN_CHARACTERS,
+    NAME_PART,
+    SUBDOMAIN,
+)
 
-_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_NAME_PART: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LARGEST_ANNOTATIONS: Final = 256 << 10
 
 NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -44,37 +49,37 @@ class _Syntax:
 
 
 _RFC_1123_LABEL: Final = _Syntax(
-    63,
+    MAX_LABEL_CHARACTERS,
     "must be no more than 63 characters",
-    re.compile(_LABEL),
+    re.compile(LABEL),
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
     "and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc'",
 )
 _RFC_1123_SUBDOMAIN: Final = _Syntax(
-    253,
+    MAX_SUBDOMAIN_CHARACTERS,
     "must be no more than 253 characters",
-    re.compile(_SUBDOMAIN),
+    re.compile(SUBDOMAIN),
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com'",
 )
 _NAME: Final = _Syntax(
-    63,
+    MAX_LABEL_CHARACTERS,
     "name part must be no more than 63 characters",
-    re.compile(_NAME_PART),
+    re.compile(NAME_PART),
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
     "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc'",
 )
 _RFC_1035_LABEL: Final = _Syntax(
-    63,
+    MAX_LABEL_CHARACTERS,
     "must be no more than 63 characters",
-    re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?"),
+    re.compile(DNS_1035_LABEL),
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
     "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123'",
 )
 _LABEL_VALUE: Final = _Syntax(
-    63,
+    MAX_LABEL_CHARACTERS,
     "must be no more than 63 bytes",
-    re.compile(f"({_NAME_PART})?"),
+    re.compile(f"({NAME_PART})?"),
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or "
     "'my_value',  or '12345'",
@@ -110,7 +115,7 @@ def qualified_name_errors(text: str) -> tuple[str, ...]:
         what = _NAME.malformed.replace("name part", "a valid label key", 1)
         return (
             (
-                f"{what}, regex used for validation is '{_NAME_PART}') with an optional DNS "
+                f"{what}, regex used for validation is '{NAME_PART}') with an optional DNS "
                 "subdomain prefix and '/' (e.g. 'example.com/MyName')"
             ),
         )

@@ -7,12 +7,13 @@ place; a change builds new dictionaries along the changed path and shares the re
 from __future__ import annotations
 
 import copy
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from stellwerk_kube.clock import parse_moment
+from stellwerk_kube.clock import parse_moment, rfc3339_microseconds, rfc3339_seconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from stellwerk_kube.json_values import JsonObject, JsonValue
 
 Key: TypeAlias = tuple[str, str]
@@ -85,14 +86,10 @@ def deep_copy(obj: JsonObject) -> JsonObject:
     return copy.deepcopy(obj)
 
 
-def timestamp(moment: datetime) -> str:
-    """The time in the API's format for whole seconds."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def micro_timestamp(moment: datetime) -> str:
-    """The time in the API's format for microseconds."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+timestamp: Final = rfc3339_seconds
+"""Write a Time of the API."""
+micro_timestamp: Final = rfc3339_microseconds
+"""Write a MicroTime of the API."""
 
 
 def parse_timestamp(text: str) -> datetime:

@@ -3,7 +3,7 @@
 Rules of CustomResourceDefinitions are written in it, and selectors of devices. In order of reading:
 
 `environment`  what the rest of the project uses: variables, functions, compiled programs, a cache
-`parser`       text to `tree`, with the grammar of the `cel-expr-python` package
+`parser`       text to `tree`, by CEL's grammar; `tokens` are the words that it reads
 `checker`      the types of a tree before it runs, and what is wrong with them (`types`)
 `compiler`     a tree to Python closures; `macros` are the forms that bind variables
 `cost`         what an evaluation may use up

@@ -55,11 +55,3 @@ class CompileError(CelError):
         """Show each issue with its place in `source`."""
         ordered = sorted(issues, key=lambda issue: issue.offset)
         super().__init__("\n".join(issue.shown(source) for issue in ordered))
-
-
-class SyntaxIssues(CompileError):  # noqa: N818  (a CompileError by another route)
-    """The parser refused an expression in words of its own."""
-
-    def __init__(self, text: str) -> None:
-        """Take the parser's text as it is."""
-        CelError.__init__(self, text)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
+from stellwerk_kube.clock import rfc3339_microseconds, rfc3339_seconds
 from stellwerk_kube.json_values import JsonValue
 from stellwerk_kube.quantity import canonical_quantity
 from stellwerk_kube.schema.mismatches import DecodeError, MismatchError
@@ -146,7 +147,7 @@ def _decode_time(value: JsonValue, path: str) -> JsonValue:
     if _WHOLE_SECONDS.fullmatch(value):
         _parsed_time(value)
         return value
-    return _parsed_time(value).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return rfc3339_seconds(_parsed_time(value))
 
 
 def _micro_time(_go_type: str) -> Scalar:
@@ -159,7 +160,7 @@ def _decode_micro_time(value: JsonValue, path: str) -> JsonValue:
     found = _parsed_time(value, with_fraction=True)
     if _MICROSECONDS.fullmatch(value):
         return value
-    return found.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return rfc3339_microseconds(found)
 
 
 def _parsed_time(text: str, *, with_fraction: bool = False) -> datetime:

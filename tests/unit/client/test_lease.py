@@ -18,11 +18,11 @@ from stellwerk.client.lease import (
     LeaseRecord,
     is_of_stellwerk,
     local_url,
-    micro_time,
     own_pod,
     pod_of,
     public_key,
 )
+from stellwerk_kube.clock import rfc3339_microseconds
 from stellwerk_kube.errors import Conflict
 from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api, refusal
 from tests.support.recordings import TRANSCRIPTS
@@ -107,7 +107,7 @@ async def test_the_event_is_as_recorded(
 
 
 def test_times_are_in_utc_with_six_digits() -> None:
-    assert micro_time(NOW.replace(microsecond=0)) == "2026-11-20T15:51:45.000000Z"
+    assert rfc3339_microseconds(NOW.replace(microsecond=0)) == "2026-11-20T15:51:45.000000Z"
 
 
 async def test_a_lease_that_does_not_exist_is_none(api: FakeApi, client: KubernetesClient) -> None:

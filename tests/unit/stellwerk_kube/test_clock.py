@@ -2,7 +2,14 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from stellwerk_kube.clock import SystemClock, VirtualClock, parse_moment
+from stellwerk_kube.clock import (
+    SystemClock,
+    VirtualClock,
+    parse_moment,
+    rfc3339_microseconds,
+    rfc3339_milliseconds,
+    rfc3339_seconds,
+)
 
 
 def test_virtual_clock_moves_both_times_by_hand() -> None:
@@ -52,3 +59,11 @@ def test_a_moment_is_read_into_utc() -> None:
     moment = parse_moment("2026-01-01T02:00:00.25+02:00")
     assert moment == datetime(2026, 1, 1, microsecond=250_000, tzinfo=UTC)
     assert moment.tzinfo is UTC
+
+
+def test_times_are_written_in_utc_in_three_precisions() -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6789, timezone(timedelta(hours=1)))
+    assert rfc3339_seconds(moment) == "2026-01-02T02:04:05Z"
+    assert rfc3339_milliseconds(moment) == "2026-01-02T02:04:05.006Z"
+    assert rfc3339_microseconds(moment) == "2026-01-02T02:04:05.006789Z"
+    assert rfc3339_microseconds(moment.replace(microsecond=0)) == "2026-01-02T02:04:05.000000Z"

@@ -1,8 +1,8 @@
-"""Misspelt names get a suggestion, other names get none."""
+"""The syntax of names; misspelt names get a suggestion, other names get none."""
 
 import pytest
 
-from stellwerk_kube.names import suggestion
+from stellwerk_kube.names import is_dns_1035_label, is_label, suggestion
 
 KNOWN = ["NodeResourcesFit", "SchedulingGates", "SelectorSpread", "score", "ImageLocality"]
 
@@ -25,3 +25,21 @@ def test_a_near_name_is_suggested(name: str, meant: str) -> None:
 )
 def test_a_name_with_parts_in_common_is_not(name: str) -> None:
     assert suggestion(name, KNOWN) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "is_1123", "is_1035"),
+    [
+        pytest.param("a-1", True, True, id="letters, digits and dashes"),
+        pytest.param("1a", True, False, id="a digit first"),
+        pytest.param("a-", False, False, id="a dash last"),
+        pytest.param("a.b", False, False, id="a dot"),
+        pytest.param("", False, False, id="nothing"),
+        pytest.param("a\n", False, False, id="a line end"),
+        pytest.param("a" * 63, True, True, id="the longest"),
+        pytest.param("a" * 64, False, False, id="a longer one"),
+    ],
+)
+def test_labels_of_both_standards(name: str, is_1123: bool, is_1035: bool) -> None:  # noqa: FBT001  (a table)
+    assert is_label(name) is is_1123
+    assert is_dns_1035_label(name) is is_1035

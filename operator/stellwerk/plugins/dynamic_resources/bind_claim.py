@@ -22,6 +22,7 @@ from stellwerk.plugins.dynamic_resources.claims import AllocationRequest, Reques
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME
 from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
 from stellwerk.plugins.shared.pod_resource_claims import consumer_of
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
 from stellwerk_kube.errors import ApiError, Conflict, NotFound
 from stellwerk_kube.json_values import JsonObject
@@ -279,7 +280,7 @@ class ClaimBinding:
             protected = {**metadata, "finalizers": [*finalizers, FINALIZER]}
             claim = await _replaced(self.handle.client, {**claim, "metadata": protected})
         status = dict(claim.get("status") or {})
-        stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = rfc3339_seconds(self.handle.now())
         status["allocation"] = {**decided.allocation, "allocationTimestamp": stamp}
         consumers = [*reserved_for(claim)]
         if not self.state_data.is_reserved(claim, self.pod):

@@ -20,23 +20,32 @@ from stellwerk.profiles.spec.config_model import (
     invalid,
 )
 from stellwerk_kube.destinations import without_user
-from stellwerk_kube.names import is_extended_resource, parse_duration
+from stellwerk_kube.names import (
+    LABEL,
+    MAX_LABEL_CHARACTERS,
+    MAX_SUBDOMAIN_CHARACTERS,
+    SUBDOMAIN,
+    is_extended_resource,
+    parse_duration,
+)
 
 DEFAULT_TIMEOUT_SECONDS: Final = 0.5
 """Not the 5 s of kube-scheduler: pods of other profiles wait meanwhile."""
 _MANAGED_RESOURCES: Final = 64
-_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _USER_INFO: Final = re.compile(r"^(https?://)([^/?#]*)@")
 
 
 class SecretReference(ConfigModel):
     """A Secret; keys that it lacks count as empty."""
 
-    namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=_LABEL)]
+    namespace: Annotated[
+        str, Field(min_length=1, max_length=MAX_LABEL_CHARACTERS, pattern=f"^{LABEL}$")
+    ]
     """Namespace of the Secret."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=_SUBDOMAIN)]
+    name: Annotated[
+        str, Field(min_length=1, max_length=MAX_SUBDOMAIN_CHARACTERS, pattern=f"^{SUBDOMAIN}$")
+    ]
     """Name of the Secret."""
 
 

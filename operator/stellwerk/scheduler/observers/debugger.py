@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Final
 
 from stellwerk.answers.dump import CacheDifference, CacheDump
-from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.steps import OutOfTime, Steps
 from stellwerk.scheduler.observers.audit import Audit, Discrepancies
 from stellwerk.world.world import World
+from stellwerk_kube.clock import rfc3339_milliseconds
 from stellwerk_kube.errors import SchedulerError
 from stellwerk_kube.node import NodeInfo
 
@@ -120,7 +120,7 @@ class Debugger:
             counts = ", ".join(f"{each.count} {each.kind}" for each in differences)
             sentence = f"cache compared with the API: {counts}"
         return CacheDump(
-            compared_at=rfc3339(comparison.at),
+            compared_at=rfc3339_milliseconds(comparison.at),
             comparison=sentence,
             compared=comparison.found is not None,
             differences=differences,

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from stellwerk import __version__
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.framework.services import Recorder
 from stellwerk.journal.entries import (
     Answered,
@@ -47,7 +46,7 @@ from stellwerk.world.gangs.group_attempt import GroupRequest
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
 from stellwerk.world.profiles import Draw, ServedProfile
 from stellwerk.world.world import World
-from stellwerk_kube.clock import Clock
+from stellwerk_kube.clock import Clock, rfc3339_milliseconds
 from stellwerk_kube.compatibility import Compatibility, patches_text
 from stellwerk_kube.errors import ConfigurationError, SchedulerError
 from stellwerk_kube.json_values import JsonObject
@@ -241,7 +240,7 @@ def recording_to(
     loop = asyncio.get_running_loop()
     head = Head(
         __version__,
-        rfc3339(clock.now()),
+        rfc3339_milliseconds(clock.now()),
         hashed=options.hashed,
         max_pod_complexity=max_pod_complexity,
         release=str(compatibility.version),

@@ -1,4 +1,8 @@
-"""Named formats: `format.dns1123Label().validate(text)`."""
+"""Named formats: `format.dns1123Label().validate(text)`.
+
+The patterns of names are those of `stellwerk_kube/names.py`; the words of errors are the API
+server's. Invariant: a check returns what is wrong with one text, nothing if it is right.
+"""
 
 from __future__ import annotations
 
@@ -15,46 +19,48 @@ from stellwerk_kube.cel.library.moments import parse_timestamp
 from stellwerk_kube.cel.library.network import parse_url
 from stellwerk_kube.cel.signatures import Library
 from stellwerk_kube.cel.values import NONE, OpaqueValue, Optional
+from stellwerk_kube.names import (
+    DNS_1035_LABEL,
+    LABEL,
+    MAX_LABEL_CHARACTERS,
+    MAX_SUBDOMAIN_CHARACTERS,
+    NAME_PART,
+    SUBDOMAIN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORMATS: Final = Library()
 
-_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
-_VALUE: Final = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
-_NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_LABEL_LENGTH: Final = 63
-_SUBDOMAIN_LENGTH: Final = 253
+_VALUE: Final = f"({NAME_PART})?"
 _UUID: Final = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 _LABEL_TEXT: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
     "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
-    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+    f"for validation is '{LABEL}')"
 )
 _SUBDOMAIN_TEXT: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
-    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+    f"for validation is '{SUBDOMAIN}')"
 )
 _LABEL_1035_TEXT: Final = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
     "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', "
-    "regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+    f"regex used for validation is '{DNS_1035_LABEL}')"
 )
 _VALUE_TEXT: Final = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
     "and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or "
-    "'12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+    f"'12345', regex used for validation is '{_VALUE}')"
 )
 _NAME_TEXT: Final = (
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
     "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
-    "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+    f"validation is '{NAME_PART}')"
 )
 
 
@@ -84,8 +90,8 @@ def _matching(
     return errors
 
 
-_NAME_ERRORS: Final = _matching(_NAME, _LABEL_LENGTH, _NAME_TEXT)
-_SUBDOMAIN_ERRORS: Final = _matching(_SUBDOMAIN, _SUBDOMAIN_LENGTH, _SUBDOMAIN_TEXT)
+_NAME_ERRORS: Final = _matching(NAME_PART, MAX_LABEL_CHARACTERS, _NAME_TEXT)
+_SUBDOMAIN_ERRORS: Final = _matching(SUBDOMAIN, MAX_SUBDOMAIN_CHARACTERS, _SUBDOMAIN_TEXT)
 
 
 def _qualified_name(value: str) -> list[str]:
@@ -142,24 +148,28 @@ def _datetime(value: str) -> list[str]:
 _NAMED: Final[dict[str, NamedFormat]] = {
     each.name: each
     for each in (
-        NamedFormat("dns1123Label", 30, _matching(_LABEL, _LABEL_LENGTH, _LABEL_TEXT)),
+        NamedFormat("dns1123Label", 30, _matching(LABEL, MAX_LABEL_CHARACTERS, _LABEL_TEXT)),
         NamedFormat("dns1123Subdomain", 60, _SUBDOMAIN_ERRORS),
-        NamedFormat("dns1035Label", 30, _matching(_LABEL_1035, _LABEL_LENGTH, _LABEL_1035_TEXT)),
+        NamedFormat(
+            "dns1035Label", 30, _matching(DNS_1035_LABEL, MAX_LABEL_CHARACTERS, _LABEL_1035_TEXT)
+        ),
         NamedFormat("qualifiedName", 60, _qualified_name),
         NamedFormat(
-            "dns1123LabelPrefix", 30, _matching(_LABEL, _LABEL_LENGTH, _LABEL_TEXT, prefix=True)
+            "dns1123LabelPrefix",
+            30,
+            _matching(LABEL, MAX_LABEL_CHARACTERS, _LABEL_TEXT, prefix=True),
         ),
         NamedFormat(
             "dns1123SubdomainPrefix",
             60,
-            _matching(_SUBDOMAIN, _SUBDOMAIN_LENGTH, _SUBDOMAIN_TEXT, prefix=True),
+            _matching(SUBDOMAIN, MAX_SUBDOMAIN_CHARACTERS, _SUBDOMAIN_TEXT, prefix=True),
         ),
         NamedFormat(
             "dns1035LabelPrefix",
             30,
-            _matching(_LABEL_1035, _LABEL_LENGTH, _LABEL_1035_TEXT, prefix=True),
+            _matching(DNS_1035_LABEL, MAX_LABEL_CHARACTERS, _LABEL_1035_TEXT, prefix=True),
         ),
-        NamedFormat("labelValue", 40, _matching(_VALUE, _LABEL_LENGTH, _VALUE_TEXT)),
+        NamedFormat("labelValue", 40, _matching(_VALUE, MAX_LABEL_CHARACTERS, _VALUE_TEXT)),
         NamedFormat("uri", 2000, _uri),
         NamedFormat("uuid", 80, _uuid),
         NamedFormat("byte", 80, _byte),

@@ -1,4 +1,10 @@
-"""Timestamps and durations: parsing, and their parts in a time zone."""
+"""Timestamps and durations: parsing, and their parts in a time zone.
+
+The grammar of both is CEL's own: whole nanoseconds, with Go's overflow, and None for what is none.
+`stellwerk_kube/names.py` reads the durations of settings as seconds, and `stellwerk_kube/clock.py`
+the times of objects as datetimes, which end at microseconds. Invariant: results are in the ranges
+that CEL has for them.
+"""
 
 from __future__ import annotations
 

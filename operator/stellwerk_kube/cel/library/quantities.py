@@ -1,4 +1,9 @@
-"""Kubernetes' quantities."""
+"""Kubernetes' quantities as values of expressions.
+
+The grammar is CEL's own, beside `stellwerk_kube/quantity.py`: an expression needs the amount exact
+to a billionth, and an error for what has no quantity. The scheduler's parser rounds up to units,
+saturates, and takes numbers of JSON. Invariant: a quantity is at most the highest int64.
+"""
 
 from __future__ import annotations
 
