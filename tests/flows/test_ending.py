@@ -266,7 +266,7 @@ async def test_a_leader_whose_service_account_is_deleted_ends_and_then_waits_for
 
 @pytest.mark.long
 async def test_kopf_ending_by_itself_ends_the_process_after_its_bindings(tmp_path: Path) -> None:
-    module = "tests.support.failing_kopf"
+    module = "tests.flows.failing_kopf"
     async with cluster_for_operator(tmp_path) as (_, arguments):
         async with running(tmp_path / "run.log", "run", *arguments, module=module) as operator:
             assert await asyncio.wait_for(operator.process.wait(), 60) == 1
@@ -278,7 +278,7 @@ async def test_kopf_ending_by_itself_ends_the_process_after_its_bindings(tmp_pat
 
 @pytest.mark.long
 async def test_on_its_own_path_kopf_is_started_again(tmp_path: Path) -> None:
-    module, own_path = "tests.support.failing_kopf", "--no-fast-lane"
+    module, own_path = "tests.flows.failing_kopf", "--no-fast-lane"
     async with cluster_for_operator(tmp_path) as (cluster, arguments):
         log = tmp_path / "run.log"
         async with running(log, "run", *arguments, own_path, module=module) as operator:

@@ -15,7 +15,7 @@ from stellwerk import __version__
 from stellwerk.profiles.spec.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_kube.json_values import JsonObject
-from tests.support import chart_files
+from tests.flows import chart_files
 from tests.support.findings import hold
 from tests.support.kubectls import helm, newest, program_of
 from tests.support.repository import ROOT
@@ -408,7 +408,7 @@ def script_of_helm_test() -> str:
 
 
 def test_the_made_files_of_the_chart_are_those_of_the_code() -> None:
-    how = "python -m tests.support.chart_files writes it"
+    how = "python -m tests.flows.chart_files writes it"
     assert chart_files.SCHEMA.read_text() == chart_files.schema_text(), how
     assert chart_files.README.read_text() == chart_files.readme_text(), how
 

@@ -156,3 +156,12 @@ def test_names_are_found_in_text() -> None:
     assert is_module("stellwerk.app.run")
     assert not is_module("stellwerk.app.nothing_of_the_kind")
     assert not is_module("stellwerk.rooms")
+
+
+def test_the_map_of_support_has_each_of_its_modules_once() -> None:
+    text = (ROOT / "tests" / "README.md").read_text()
+    rows = text.split("## Map of support\n")[1].split("\n## ")[0].splitlines()
+    named = [name for row in rows if row.startswith("| ") for name in _IN_BACKTICKS.findall(row)]
+    folder = ROOT / "tests" / "support"
+    present = [path.stem for path in folder.glob("[!_]*.py") if not path.stem.startswith("test_")]
+    assert sorted(named) == sorted(present)
