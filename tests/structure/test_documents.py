@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.structure import release_sentence
 from tests.support.repository import ROOT
 
 OPERATOR: Final = ROOT / "operator"
@@ -147,6 +148,12 @@ def test_every_document_begins_with_the_question_that_it_answers() -> None:
         for path, text in beginnings.items()
         if path.parent.name != "made" and not re.match(r"[A-Z][^.]*\?(?:\s|$)", text)
     ] == []
+
+
+@pytest.mark.parametrize("page", release_sentence.PAGES)
+def test_a_page_says_which_release_decisions_follow_in_the_one_sentence(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert text == release_sentence.written(text), "python -m tests.structure.release_sentence"
 
 
 def test_the_readme_is_read_in_two_minutes() -> None:
