@@ -130,6 +130,10 @@ pod-way: $(READY) ## the way of one pod through the code, from wire to wire, mod
 house: $(READY) ## counts of the source: modules, lines, small modules, names and docstrings
 	@$(BIN)/python -m tests.structure.house
 
+.PHONY: texts
+texts: $(READY) ## every text that a user can meet, with its place, then a report: long sentences, odd words, long lines (REPORT=1: the report alone)
+	@$(BIN)/python -m tests.structure.user_texts $(if $(REPORT),--report)
+
 ##@ Measuring
 
 .PHONY: bench
