@@ -130,11 +130,15 @@ pod-way: $(READY) ## the way of one pod through the code, from wire to wire, mod
 house: $(READY) ## counts of the source: modules, lines, small modules, names and docstrings
 	@$(BIN)/python -m tests.structure.house
 
+.PHONY: texts
+texts: $(READY) ## every text that a user can meet, with its place, then a report: long sentences, odd words, long lines (REPORT=1: the report alone)
+	@$(BIN)/python -m tests.structure.user_texts $(if $(REPORT),--report)
+
 ##@ Measuring
 
 .PHONY: bench
-bench: $(READY) ## measure, and write docs/performance.md anew (about ten minutes)
-	@$(BIN)/python -m tests.benchmarks.suite --out docs/performance --document docs/performance.md
+bench: $(READY) ## measure, and write the tables of docs/performance.md and docs/performance-stages.md anew (about ten minutes)
+	@$(BIN)/python -m tests.benchmarks.suite --out docs/performance --document docs/performance.md docs/performance-stages.md
 
 .PHONY: bench-decide
 bench-decide: $(READY) ## decisions per second in process, for each workload at 5,000 nodes
@@ -163,7 +167,7 @@ bench-scale: $(READY) ## 50,000 nodes and 500,000 pods: memory, time until ready
 	@$(BIN)/python -m tests.benchmarks.bench_drain --nodes 50000 --init 500000 --stored --pods 2000
 
 .PHONY: security-table
-security-table: $(READY) ## run the tests of the findings in docs/security.md, and write its table anew (about three minutes)
+security-table: $(READY) ## run the tests of the findings in docs/security-findings.md, and write its table anew (about three minutes)
 	@$(BIN)/python -m tests.support.findings
 
 .PHONY: bench-storm
@@ -179,8 +183,8 @@ search: $(READY) ## the property tests with new random examples
 MINUTES ?= 30
 
 .PHONY: soak
-soak: $(READY) ## the long runs under faults; half an hour writes docs/reliability.md anew (MINUTES=30)
-	@$(BIN)/python -m tests.soak.fault_matrix --minutes $(MINUTES) --document docs/reliability.md
+soak: $(READY) ## the long runs under faults; half an hour writes docs/reliability-runs.md anew (MINUTES=30)
+	@$(BIN)/python -m tests.soak.fault_matrix --minutes $(MINUTES) --document docs/reliability-runs.md
 
 .PHONY: soak-gangs
 soak-gangs: $(READY) ## groups, claims and Jobs that come and go, and an audit of each round (MINUTES=10)
@@ -250,6 +254,10 @@ SPHINX = PYTHONPATH=operator $(SITE)/bin/python -m sphinx --quiet --fail-on-warn
 docs: docs-reference ## the site, without a network: build/docs/index.html; a link that leads nowhere is an error
 	@$(SPHINX) --builder html docs build/docs
 	@echo build/docs/index.html
+
+.PHONY: pictures
+pictures: $(READY) ## the README's two pictures, drawn anew from a run of `stellwerk up` (the page needs chromium and make tools)
+	@$(BIN)/python docs/pictures.py
 
 .PHONY: docs-links
 docs-links: docs-reference ## do the links that lead out of the site still lead anywhere? (needs a network)

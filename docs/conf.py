@@ -4,6 +4,7 @@
 error.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,7 @@ html_theme = "furo"
 html_title = f"Stellwerk {release}"
 html_copy_source = False
 html_static_path = ["static"]
-html_css_files = ["copying.css"]
+html_css_files = ["copying.css", "cards.css"]
 html_show_sphinx = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
@@ -60,8 +61,11 @@ def outside_links(_: Any, docname: str, source: list[str]) -> None:  # noqa: ANN
     folder = (HERE / f"{docname}.md").parent
 
     def shown(link: re.Match[str]) -> str:
-        path = (folder / link[2]).resolve()
+        path = Path(os.path.normpath(folder / link[2]))
         inside = path.is_relative_to(HERE) and path.is_file()
+        if inside and path.is_symlink():  # MyST would look for the page where the link leads
+            page = path.relative_to(HERE).with_suffix("").as_posix()
+            return f"{{doc}}`{link[1].replace('`', '')} </{page}>`"
         if inside and path.suffix == ".md" and path.name == "README.md":
             inside = False
         return link[0] if inside or not path.exists() else link[1]

@@ -176,7 +176,7 @@ def annotations() -> Iterator[str]:
 
 def exit_codes() -> Iterator[str]:
     """The exit statuses of every command, from the kinds of errors that lead to them."""
-    yield from _head("Exit codes", _STATUSES)
+    yield from _head("Errors by exit status", _STATUSES)
     statuses: dict[int, list[str]] = {}
     for error in _errors(SchedulerError):
         status = cli.status_of(error.__new__(error))

@@ -1,8 +1,9 @@
 """How long nothing is scheduled when the leader stops, dies, is paused or is cut off.
 
 Run as `python -m tests.benchmarks.bench_failover`, with kube-scheduler's durations, less than three
-minutes; it prints the table of docs/reliability.md. A run has two operators, an embedded cluster in
-this process, and fifty pods a second; each row is the worst of its runs, which go side by side.
+minutes; it prints the table of docs/reliability-runs.md. A run has two operators, an embedded
+cluster in this process, and fifty pods a second; each row is the worst of its runs, which go side
+by side.
 Invariant: no leader is taken away while an operator starts, nor within a second of another one,
 and no run is checked before all have recovered.
 """

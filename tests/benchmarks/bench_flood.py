@@ -43,7 +43,7 @@ def show(waits: Waits) -> None:
 
 
 def over_http(load: Load) -> None:
-    """Print both floods, the phases side by side, with the caption for docs/reliability.md."""
+    """Print both floods, the phases side by side, with the caption for docs/reliability-runs.md."""
     measured = provenance()
     print(f"| {load.flood:,} pods | | undisturbed | while it comes | while it waits |")
     print("|---" * 5 + "|", flush=True)

@@ -39,13 +39,13 @@ SHARE: Final = 1.3
 _DAY_SECONDS: Final = 86_400
 _RUNS_SECONDS: Final = 9_200
 _EVENT_MS: Final = 0.0279
-"""CPU of one watch event into cache and queue (docs/performance.md, events)."""
+"""CPU of one watch event into cache and queue (docs/performance-stages.md, events)."""
 _EVENTS_A_POD: Final = 5
 """Created, bound, two of the kubelet's, and its end."""
 _OWN_MS: Final = 1000 / 1905 + 0.136 + 3 * _EVENT_MS
 """CPU that a pod costs its scheduler at 130,000 nodes: decided and bound in process
-(`bench_scale`), both requests, parsing and confirming (docs/performance.md, stage by stage), and
-the other events."""
+(`bench_scale`), both requests, parsing and confirming (docs/performance-stages.md), and the other
+events."""
 _FROM_PCT: Final = 60
 _API_TODAY: Final = 1_000
 """Bindings a second of today's API servers (docs/performance.md, beside kube-scheduler)."""

@@ -336,12 +336,12 @@ def documented(text: str, results: JsonObject) -> str:
     return text
 
 
-def write(results: JsonObject, directory: Path, document: Path | None) -> None:
+def write(results: JsonObject, directory: Path, documents: Sequence[Path]) -> None:
     """Write what was measured, and what it looks like."""
     (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     for name, drawing in charts(results).items():
         (directory / name).write_text(drawing, encoding="utf-8")
-    if document is not None:
+    for document in documents:
         text = document.read_text(encoding="utf-8")
         document.write_text(documented(text, results), encoding="utf-8")
 
@@ -351,7 +351,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", action="append", choices=PARTS, help="default: all of them")
     parser.add_argument("--out", type=Path, default=Path("build/bench"))
-    parser.add_argument("--document", type=Path, help="a page with markers for the tables")
+    parser.add_argument(
+        "--document", type=Path, nargs="+", default=[], help="pages with markers for the tables"
+    )
     parser.add_argument("--other-cmd", help="another scheduler: measure the comparison only")
     parser.add_argument("--other-name", default="default-scheduler", help="its schedulerName")
     parser.add_argument("--kubeconfig", type=Path, help="a scratch cluster for the comparison")

@@ -320,7 +320,7 @@ class Installation:
     is_gone: bool = False
 
     def install(self) -> None:
-        self._apply("manifests")
+        self._apply()
         self.rolled_out()
 
     def rolled_out(self) -> None:
@@ -333,29 +333,27 @@ class Installation:
 
     def take_over(self) -> None:
         """Let the replicas stand by behind kube-scheduler, with the profile for its pods."""
-        self._apply("overlays/in-place")
+        self._apply(_OVERLAY)
         self.rolled_out()
         self.site.run("apply", "-f", str(_DEFAULT_SCHEDULER))
 
     def give_back(self) -> None:
         """Stand beside kube-scheduler again, which has the lease by now."""
         self.site.run("delete", "-f", str(_DEFAULT_SCHEDULER), "--timeout=60s")
-        self._apply("manifests")
+        self._apply()
         self.rolled_out()
-        self.site.run("delete", "-f", str(ROOT / "overlays" / "in-place" / "lease.yaml"))
+        self.site.run("delete", "-f", str(_OVERLAY / "lease.yaml"))
 
     def uninstall(self) -> None:
-        self.site.run(
-            *("delete", "--ignore-not-found", "--timeout=120s", "-k", str(self._mine("manifests")))
-        )
+        self.site.run(*("delete", "--ignore-not-found", "--timeout=120s", "-k", str(self._mine())))
         self.is_gone = True
 
-    def _apply(self, base: str) -> None:
-        self.site.run("apply", "-k", str(self._mine(base)))
+    def _apply(self, *overlays: Path) -> None:
+        self.site.run("apply", "-k", str(self._mine(*overlays)))
 
-    def _mine(self, base: str) -> Path:
-        """A kustomization that names the image, as an administrator keeps one."""
-        folder = self.site.folder / base.replace("/", "-")
+    def _mine(self, *overlays: Path) -> Path:
+        """A kustomization that names the image and overlays, as an administrator keeps one."""
+        folder = self.site.folder / "-".join(["mine", *(each.name for each in overlays)])
         folder.mkdir(exist_ok=True)
         image = image_fields(self.site.image)
         named = {"name": "stellwerk", "newName": image["name"]}
@@ -363,13 +361,15 @@ class Installation:
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
-            "resources": [os.path.relpath(ROOT / base, folder.resolve())],
+            "resources": [os.path.relpath(ROOT / "manifests", folder.resolve())],
+            "components": [os.path.relpath(each, folder.resolve()) for each in overlays],
             "images": [named],
         }
         (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
         return folder
 
 
+_OVERLAY: Final = ROOT / "manifests" / "overlays" / "in-place"
 _DEFAULT_SCHEDULER: Final = ROOT / "manifests" / "profiles" / "optional" / "default-scheduler.yaml"
 
 

@@ -36,8 +36,8 @@ from stellwerk_kube.errors import ProfileError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.resource_amounts import resource_amounts
 from stellwerk_simulation.cases.decide import CaseError, decide
+from tests.flows.corpus_of_1_37 import both_releases, cases, differences
 from tests.support.builders import make_node, make_pod, pod_info
-from tests.support.corpus_of_1_37 import both_releases, cases, differences
 from tests.support.group_decisions import GroupWorld
 from tests.support.plugin_runs import PluginHandle, make_plugin
 from tests.support.pod_groups import make_member

@@ -10,7 +10,7 @@ import pytest
 
 from stellwerk_cli.cli import main
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from tests.support.example_cluster import nodes, pods
+from tests.flows.example_cluster import nodes, pods
 from tests.support.kubectls import newest, program_of
 from tests.support.repository import ROOT
 from tests.support.shell_steps import Command, sections, shell

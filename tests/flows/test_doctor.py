@@ -25,7 +25,7 @@ from stellwerk_cluster.apiserver.http import ApiServer
 from stellwerk_cluster.apiserver.responses import Answer
 from stellwerk_cluster.kubeconfig import KubeconfigFile
 from stellwerk_kube.json_values import JsonObject
-from tests.support.broken_installations import (
+from tests.flows.broken_installations import (
     BROKEN,
     Site,
     condition,

@@ -1,4 +1,4 @@
-"""Every command ends with the status that README's table gives to the case.
+"""Every command ends with the status that docs/exit-statuses.md gives to the case.
 
 The commands are those that the parsers know, so that a new one cannot be forgotten.
 """
@@ -6,6 +6,7 @@ The commands are those that the parsers know, so that a new one cannot be forgot
 import asyncio
 import http.server
 import io
+import re
 import shlex
 import threading
 from collections.abc import Iterator
@@ -244,10 +245,9 @@ def test_every_command_that_may_say_no_has_a_line_of_it() -> None:
 
 
 def test_the_documents_have_the_table_once() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = [line for line in readme.splitlines() if line.startswith(("| 0 |", "| 1 |", "| 2 |"))]
-    assert len(rows) == len({"answered", "refused", "mistaken"})
-    assert "| 3 | " in readme
+    page = (ROOT / "docs" / "exit-statuses.md").read_text(encoding="utf-8")
+    rows = [line[:5] for line in page.splitlines() if re.match(r"\| \d \| ", line)]
+    assert rows == [f"| {status} |" for status in (ANSWERED, NO, MISTAKEN, AWAY)]
 
 
 def written(directory: Path, kubeconfig: str, url: str) -> dict[str, str]:

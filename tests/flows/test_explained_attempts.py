@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.explained_attempts import Compared, compare
+from tests.flows.explained_attempts import Compared, compare
 from tests.support.scripted_plugins import Script, installed
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from stellwerk_kube.json_values import JsonObject
-from tests.support.gang_comparison import GangComparison
+from tests.flows.gang_comparison import GangComparison
 from tests.support.recordings import scenario, scenarios, transcript_modules
 from tests.support.scheduler_replay import play
 

@@ -30,7 +30,9 @@ DATA = ROOT / "tests" / "data" / "simulation"
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 VIRTUAL = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 MAY_PATCH = frozenset({("", "pods", "patch")})
-PATCHES_PODS, BOUND = yaml.safe_load_all((ROOT / "overlays" / "gpu" / "role.yaml").read_text())
+PATCHES_PODS, BOUND = yaml.safe_load_all(
+    (ROOT / "manifests" / "overlays" / "gpu" / "role.yaml").read_text()
+)
 LISTED = read_pods(DATA / "pods.csv")
 TYPICAL = typical_pods(LISTED)
 [ONE_NODE] = [node for node in read_nodes(DATA / "nodes.csv") if node.name == "node-00"]
@@ -168,7 +170,7 @@ async def test_without_its_right_a_pod_says_what_is_missing_and_with_it_it_is_bo
             (condition,) = stored(cluster, pod)["status"]["conditions"]
             assert condition["reason"] == "SchedulerError"
             assert 'cannot patch resource "pods"' in condition["message"]
-            assert "overlays/gpu/role.yaml" in condition["message"]
+            assert "manifests/overlays/gpu/role.yaml" in condition["message"]
             grant(cluster)
             await until(lambda: bool(stored(cluster, pod)["spec"].get("nodeName")))
 

@@ -15,7 +15,7 @@ from stellwerk import __version__
 from stellwerk.profiles.spec.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_kube.json_values import JsonObject
-from tests.support import chart_files
+from tests.flows import chart_files
 from tests.support.findings import hold
 from tests.support.kubectls import helm, newest, program_of
 from tests.support.repository import ROOT
@@ -70,6 +70,17 @@ def templated(release: str, *options: str | Path) -> list[JsonObject]:
     return parsed(run(helm(), *shown, *options))
 
 
+def built(folder: Path, base: str, *overlays: str, more: str = "") -> list[JsonObject]:
+    """The objects of a user's kustomization of a base and overlays, which kubectl builds."""
+    (folder / "clone").symlink_to(ROOT)
+    mine = folder / "mine"
+    mine.mkdir()
+    components = [f"../clone/manifests/overlays/{each}" for each in overlays]
+    named = yaml.safe_dump({"resources": [f"../clone/{base}"], "components": components})
+    (mine / "kustomization.yaml").write_text(named + more)
+    return parsed(run(program_of(newest()), "kustomize", mine))
+
+
 def rendered(*values: str, release: str = "stellwerk") -> dict[Key, JsonObject]:
     """The chart's objects with some values set, without the labels that only a chart has."""
     settings = [part for value in values for part in ("--set", value)]
@@ -101,8 +112,8 @@ def test_the_chart_gives_what_the_files_give() -> None:
     assert rendered() == files
 
 
-def test_in_place_of_kube_scheduler_chart_and_overlay_are_one() -> None:
-    overlay = by_key(parsed(run(program_of(newest()), "kustomize", ROOT / "overlays" / "in-place")))
+def test_in_place_of_kube_scheduler_chart_and_overlay_are_one(tmp_path: Path) -> None:
+    overlay = by_key(built(tmp_path, "manifests", "in-place"))
     del overlay["Namespace", "", NAMESPACE]
     chart = rendered("takeOverDefaultScheduler=true")
     profile = ROOT / "manifests" / "profiles" / "optional" / "default-scheduler.yaml"
@@ -111,46 +122,51 @@ def test_in_place_of_kube_scheduler_chart_and_overlay_are_one() -> None:
     assert chart == overlay
 
 
-def test_for_gpus_that_pods_share_chart_and_overlay_are_one() -> None:
-    overlay = by_key(parsed(run(program_of(newest()), "kustomize", ROOT / "overlays" / "gpu")))
+def test_for_gpus_that_pods_share_chart_and_overlay_are_one(tmp_path: Path) -> None:
+    overlay = by_key(built(tmp_path, "manifests", "gpu"))
     del overlay["Namespace", "", NAMESPACE]
     assert rendered("gpuSharing=true") == overlay
 
 
+def test_overlays_can_be_combined(tmp_path: Path) -> None:
+    both = by_key(built(tmp_path, "manifests", "in-place", "gpu"))
+    del both["Namespace", "", NAMESPACE]
+    chart = rendered("takeOverDefaultScheduler=true", "gpuSharing=true")
+    del chart["SchedulerProfile", "", "default-scheduler"]
+    assert both == chart
+
+
 @pytest.mark.parametrize(
-    ("folder", "tag"),
+    ("base", "overlays", "tag"),
     [
-        ("manifests", ""),
-        ("manifests", "newTag: 1.2.3"),
-        ("manifests", "digest: sha256:00"),
-        ("overlays/in-place", ""),
-        ("overlays/gpu", ""),
-        ("manifests/static-pod", ""),
-        ("overlays/static-pod-own-user", ""),
+        ("manifests", (), ""),
+        ("manifests", (), "newTag: 1.2.3"),
+        ("manifests", (), "digest: sha256:00"),
+        ("manifests", ("in-place",), ""),
+        ("manifests", ("gpu", "in-place"), ""),
+        ("manifests/static-pod", (), ""),
+        ("manifests/static-pod", ("static-pod-own-user",), ""),
     ],
 )
 def test_a_users_kustomization_names_the_image_of_every_way(
-    folder: str, tag: str, tmp_path: Path
+    base: str, overlays: tuple[str, ...], tag: str, tmp_path: Path
 ) -> None:
     """Images are the user's alone, with the release's tag where the user names none."""
-    (tmp_path / "clone").symlink_to(ROOT)
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    named = f"- name: stellwerk\n  newName: registry.example/stellwerk\n  {tag}\n"
-    text = f"resources:\n- ../clone/{folder}\nimages:\n{named}"
-    (mine / "kustomization.yaml").write_text(text)
-    made = parsed(run(program_of(newest()), "kustomize", mine))
+    images = f"images:\n- name: stellwerk\n  newName: registry.example/stellwerk\n  {tag}\n"
+    made = built(tmp_path, base, *overlays, more=images)
     pods = [each["spec"]["template"]["spec"] for each in made if each["kind"] == "Deployment"]
     pods += [each["spec"] for each in made if each["kind"] == "Pod"]
-    images = {container["image"] for pod in pods for container in pod["containers"]}
+    found = {container["image"] for pod in pods for container in pod["containers"]}
     behind = {"": f":{__version__}", "newTag: 1.2.3": ":1.2.3", "digest: sha256:00": "@sha256:00"}
-    assert images == {f"registry.example/stellwerk{behind[tag]}"}
+    assert found == {f"registry.example/stellwerk{behind[tag]}"}
 
 
-def test_the_static_pod_of_its_own_user_is_not_root_and_has_its_own_kubeconfig() -> None:
+def test_the_static_pod_of_its_own_user_is_not_root_and_has_its_own_kubeconfig(
+    tmp_path: Path,
+) -> None:
     program = program_of(newest())
     (as_root,) = parsed(run(program, "kustomize", ROOT / "manifests" / "static-pod"))
-    (own,) = parsed(run(program, "kustomize", ROOT / "overlays" / "static-pod-own-user"))
+    (own,) = built(tmp_path, "manifests/static-pod", "static-pod-own-user")
     assert as_root["spec"]["securityContext"]["runAsUser"] == 0
     assert own["spec"]["securityContext"] == {
         "runAsNonRoot": True,
@@ -392,7 +408,7 @@ def script_of_helm_test() -> str:
 
 
 def test_the_made_files_of_the_chart_are_those_of_the_code() -> None:
-    how = "python -m tests.support.chart_files writes it"
+    how = "python -m tests.flows.chart_files writes it"
     assert chart_files.SCHEMA.read_text() == chart_files.schema_text(), how
     assert chart_files.README.read_text() == chart_files.readme_text(), how
 

@@ -322,7 +322,7 @@ async def test_where_descriptors_are_few_strangers_give_way_to_probes_and_to_the
         arguments = ("--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1:0")
         async with (
             running(
-                log, "run", *arguments, "--plain-http", module="tests.support.few_descriptors"
+                log, "run", *arguments, "--plain-http", module="tests.flows.few_descriptors"
             ) as operator,
             AsyncExitStack() as strangers,
         ):
@@ -501,7 +501,7 @@ async def floods(
     before = used(process, port)
     waits, most = [], before
     asked = (str(port.number), str(seconds), port.live, *(["tls"] if port.tls else []))
-    module = "tests.support.port_flood"
+    module = "tests.flows.port_flood"
     async with running(directory / "flood.log", *asked, module=module) as peers:
         others = None if beside is None else asyncio.ensure_future(beside())
         while peers.process.returncode is None:

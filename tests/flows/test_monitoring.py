@@ -17,6 +17,7 @@ from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk.serving.exposition import exposition
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
+from tests.flows.prometheus import JOB, Prometheus, scraping
 from tests.flows.test_least_privilege import (
     active,
     bound,
@@ -27,7 +28,6 @@ from tests.flows.test_least_privilege import (
     restricted_operator,
 )
 from tests.support.processes import until as until_async
-from tests.support.prometheus import JOB, Prometheus, scraping
 from tests.support.repository import ROOT
 from tests.support.rights import access_manifests, apply_access, token_of
 from tests.support.running_operator import until

@@ -10,7 +10,7 @@ import pytest
 from stellwerk_cli.demo.sandbox import open_sandbox
 from stellwerk_cli.embedded_cluster import api_features
 from stellwerk_cluster.kubeconfig import KubeconfigFile
-from tests.support.kubectl_session import Line, recorded, shown, typed
+from tests.flows.kubectl_session import Line, recorded, shown, typed
 from tests.support.kubectls import program_of
 from tests.support.repository import ROOT
 

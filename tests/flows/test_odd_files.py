@@ -15,7 +15,7 @@ async def fuzzed(directory: Path, rounds: int, seed: int) -> dict[str, int]:
     """How many files each command was given, in a run without a finding."""
     last = directory / "last"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.support.file_fuzzing", "--rounds", f"{rounds}"),
+        *(sys.executable, "-m", "tests.flows.file_fuzzing", "--rounds", f"{rounds}"),
         *("--seed", f"{seed}", "--last", str(last)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -50,7 +50,7 @@ IMAGE = "registry.example/stellwerk:"
 """What the user's image is called, whatever its tag."""
 CONTROL_PLANE = "node-1"
 IN_PLACE = "In place of kube-scheduler, and back"
-NEEDED = ("charts", "crds", "manifests", "overlays")
+NEEDED = ("charts", "crds", "manifests")
 PROGRAMS = Path(sys.executable).parent
 
 

@@ -48,7 +48,7 @@ PLACES = (
     "/pods/default/large",
     "/pods/default/none",
 )
-LEGIBILITY = ROOT / "tests" / "support" / "legibility.js"
+LEGIBILITY = ROOT / "tests" / "flows" / "legibility.js"
 
 
 class Watched:

@@ -1,4 +1,4 @@
-"""The commands of the README, of every `--help` and of pages, run with nothing but a context.
+"""The commands of docs/commands.md, of every `--help` and of pages, run with nothing but a context.
 
 Of the pages: the blocks of the language `sh` that do not say why they are not run.
 """
@@ -50,9 +50,9 @@ def examples() -> list[str]:
     return [line for module in _COMMANDS.values() for line in module.EXAMPLES]
 
 
-def of_the_readme() -> list[str]:
-    """The first column of its table of commands, with names for the placeholders."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def of_the_page() -> list[str]:
+    """The first columns of docs/commands.md, with names for the placeholders."""
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     cells = [cell for row in _ROW.findall(text) for cell in re.findall(r"`([^`]*)`", row)]
     assert len(cells) > 20
     found = []
@@ -74,7 +74,7 @@ _COMPLETED: Final = {
     "bench": "bench --workload basic --nodes 5 --pods 10",
     "profile history hello": "profile history packing",
 }
-"""Commands that the README names without what they need."""
+"""Commands that the page names without what they need."""
 
 
 PAGES: Final = (
@@ -211,7 +211,7 @@ async def said_by(folder: Path, line: str) -> str:
     return f"{status}: {said}" if status else ""
 
 
-@pytest.mark.parametrize("lines", [examples, of_the_readme], ids=["--help", "the README"])
+@pytest.mark.parametrize("lines", [examples, of_the_page], ids=["--help", "docs/commands.md"])
 async def test_what_is_printed_runs_with_nothing_but_a_context(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Any
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from stellwerk_simulation.cases.plugin_cases import decide_plugin_case
-from tests.support.recorded_plugins import SUITES, cases, differences
+from tests.flows.recorded_plugins import SUITES, cases, differences
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -13,8 +13,8 @@ from types import ModuleType
 import pytest
 
 from stellwerk_kube.json_values import JsonObject
+from tests.flows.scheduler_comparison import Comparison
 from tests.support.recordings import scenario, scenarios, transcript_modules
-from tests.support.scheduler_comparison import Comparison
 from tests.support.scheduler_replay import Outcome, play
 
 Edit = Callable[[JsonObject], None]

@@ -5,7 +5,7 @@ import pytest
 from stellwerk.profiles import status_writer as profile_status
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_kube.clock import VirtualClock
-from tests.support.simulated_week import Week, week_nodes
+from tests.flows.simulated_week import Week, week_nodes
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import open_virtual_cluster
 

@@ -18,11 +18,11 @@ import orjson
 import pytest
 import yaml
 
+from tests.flows.live_probe import Probe, probes_in
 from tests.flows.test_costs_of_questions import eight_bodies, questions
 from tests.support.enforced_process import enforced_cluster
 from tests.support.findings import hold
 from tests.support.limited_ports import LimitedPort
-from tests.support.live_probe import Probe, probes_in
 from tests.support.processes import Process, running, trusting, until
 from tests.support.replicas import OWN_LEASE
 
@@ -150,7 +150,7 @@ async def test_sixteen_askers_never_cost_the_lease(tmp_path: Path, seconds: int)
             asking = [asyncio.create_task(ask(f"127.0.3.{each + 1}")) for each in range(ASKERS)]
             following = asyncio.create_task(renewals.follow(enforced.server, token))
             probed = (str(number), str(operator.process.pid))
-            module = "tests.support.live_probe"
+            module = "tests.flows.live_probe"
             async with running(tmp_path / "probes.log", *probed, module=module) as probing:
                 while time.monotonic() < ends:
                     most = max(most, resident_mib(operator))

@@ -36,12 +36,12 @@ import orjson
 from stellwerk_cli.cli import UNREACHABLE
 from stellwerk_kube.json_values import JsonObject
 from tests.flows.test_costs_of_questions import eight_bodies, questions
+from tests.soak.kept_cluster import HELD, NODES, OWN, SCHEDULERS, SERVER
 from tests.support.builders import make_pod
 from tests.support.device_cases import claim, request, selecting
 from tests.support.endings import Life, lost_lease
 from tests.support.history import Change, Replay
 from tests.support.invariants import check_capacity
-from tests.support.kept_cluster import HELD, NODES, OWN, SCHEDULERS, SERVER
 from tests.support.limited_ports import LOCAL, LimitedPort
 from tests.support.pod_groups import make_group
 from tests.support.processes import AnyProcess, start, trusting

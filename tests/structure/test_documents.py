@@ -1,4 +1,4 @@
-"""README's map and the documents agree with the tree: what they name exists."""
+"""The map of the architecture and the documents agree with the tree: what they name exists."""
 
 import re
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.structure import release_sentence
 from tests.support.repository import ROOT
 
 OPERATOR: Final = ROOT / "operator"
@@ -46,8 +47,10 @@ def modules(text: str) -> Iterator[str]:
 
 
 def map_of_the_layout() -> list[str]:
-    """The paths below operator/ that README's tree of the layout names."""
-    tree = (ROOT / "README.md").read_text().split("→ client → API\n")[1].split("```")[0]
+    """The paths below operator/ that the map in docs/architecture.md names."""
+    tree = (
+        (ROOT / "docs" / "architecture.md").read_text().split("→ client → API\n")[1].split("```")[0]
+    )
     found: list[str] = []
     folders: list[tuple[int, str]] = []
     """The folders that the line is in, with their indentation."""
@@ -121,9 +124,57 @@ def test_names_in_the_glossary_are_names_in_the_code() -> None:
     assert not unknown, f"the glossary names what is not in the code: {', '.join(unknown)}"
 
 
-def test_every_document_is_linked_from_the_readme() -> None:
-    linked = {path for path in paths(ROOT / "README.md") if path.startswith("docs/")}
-    assert {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")} - linked == set()
+def test_every_document_is_in_the_index_of_the_site_once() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    trees = re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.DOTALL | re.MULTILINE)
+    listed = [
+        line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")
+    ]
+    pages = [
+        path for path in ROOT.glob("docs/**/*.md") if path.name not in {"README.md", "index.md"}
+    ]
+    present = [path for path in pages if path.parent.name != "made"]
+    names = [str(path.relative_to(ROOT / "docs").with_suffix("")) for path in present]
+    assert sorted(names) == sorted(name for name in listed if "/made/" not in name)
+
+
+def test_every_document_begins_with_the_question_that_it_answers() -> None:
+    pages = [
+        path for path in ROOT.glob("docs/**/*.md") if path.name not in {"README.md", "index.md"}
+    ]
+    beginnings = {path: path.read_text().split("\n\n")[1] for path in pages}
+    assert [
+        str(path)
+        for path, text in beginnings.items()
+        if path.parent.name != "made" and not re.match(r"[A-Z][^.]*\?(?:\s|$)", text)
+    ] == []
+
+
+@pytest.mark.parametrize("page", release_sentence.PAGES)
+def test_a_page_says_which_release_decisions_follow_in_the_one_sentence(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert text == release_sentence.written(text), "python -m tests.structure.release_sentence"
+
+
+def test_the_readme_is_read_in_two_minutes() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_readmes_figures_are_those_of_the_page_on_performance() -> None:
+    begin, end = "<!-- beside kube-scheduler -->", "<!-- end of beside kube-scheduler -->"
+    table = (ROOT / "README.md").read_text().split(begin)[1].split(end)[0]
+    shown = [row.strip("| ").split(" | ") for row in table.strip().splitlines()[2:]]
+    page = (ROOT / "docs" / "performance.md").read_text().split("<!-- comparison -->")[1]
+    page = page.split("<!-- end of comparison -->")[0]
+    rows = [row.strip("| ").split(" | ") for row in page.splitlines() if row.startswith("| ")]
+    by_workload = {row[0]: row for row in rows}
+    basic = by_workload["basic, pods/s"]
+    spread = by_workload["20,000 nodes: spread, pods/s"]
+    assert [figures for _, *figures in shown] == [
+        basic[1:3],
+        spread[1:3],
+        [f"{basic[5]} ms", f"{basic[6]} ms"],
+    ]
 
 
 def places_to_look() -> list[tuple[str, str]]:
@@ -156,3 +207,12 @@ def test_names_are_found_in_text() -> None:
     assert is_module("stellwerk.app.run")
     assert not is_module("stellwerk.app.nothing_of_the_kind")
     assert not is_module("stellwerk.rooms")
+
+
+def test_the_map_of_support_has_each_of_its_modules_once() -> None:
+    text = (ROOT / "tests" / "README.md").read_text()
+    rows = text.split("## Map of support\n")[1].split("\n## ")[0].splitlines()
+    named = [name for row in rows if row.startswith("| ") for name in _IN_BACKTICKS.findall(row)]
+    folder = ROOT / "tests" / "support"
+    present = [path.stem for path in folder.glob("[!_]*.py") if not path.stem.startswith("test_")]
+    assert sorted(named) == sorted(present)

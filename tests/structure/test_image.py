@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stellwerk import __version__
-from tests.support.image_steps import instructions, sent_to_the_builder
+from tests.structure.image_steps import instructions, sent_to_the_builder
 from tests.support.repository import ROOT
 
 LAST = max(each.stage for each in instructions())

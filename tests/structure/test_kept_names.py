@@ -9,7 +9,7 @@ from tests.support.repository import ROOT
 
 _OPERATOR = ROOT / "operator"
 _PACKAGES = ("stellwerk", "stellwerk_kube")
-_PAGE = ROOT / "docs/security.md"
+_PAGE = ROOT / "docs/security-findings.md"
 _HEADING = "## What is kept by name\n"
 _BYTES = re.compile(r"^[\d.]+ MiB|^as much as ")
 """Those whose processes live long; commands and what a user gives to them end soon."""

@@ -307,7 +307,7 @@ def test_the_users_of_static_pods_get_what_the_deployments_account_gets() -> Non
 
 def in_place() -> dict[str, JsonObject]:
     """The roles of the overlay, by their names."""
-    text = (ROOT / "overlays" / "in-place" / "lease.yaml").read_text()
+    text = (ROOT / "manifests" / "overlays" / "in-place" / "lease.yaml").read_text()
     return {
         each["metadata"]["name"]: each
         for each in yaml.safe_load_all(text)

@@ -12,7 +12,8 @@ from stellwerk_kube.schema.decoder import plain_go_type
 from stellwerk_kube.schema.defaults import declared_defaults, has_defaults
 from stellwerk_kube.schema.tables import TABLES
 from stellwerk_kube.schema.types import types
-from tests.support import api_fields, schema_tables
+from tests.structure import api_fields
+from tests.support import schema_tables
 from tests.support.repository import ROOT
 
 PACKAGE = ROOT / "operator" / "stellwerk_cluster"

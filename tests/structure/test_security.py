@@ -1,4 +1,4 @@
-"""The table of findings in docs/security.md: it is what tests have measured within their bounds."""
+"""The table in docs/security-findings.md: it is what tests have measured within their bounds."""
 
 import re
 

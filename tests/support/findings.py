@@ -1,8 +1,8 @@
 """The findings of the review of security: what bounds each, what tests measure of it, what it was.
 
 `make security-table` runs the tests that are named here and writes docs/security/measured.json and
-the table of docs/security.md anew; `python -m tests.support.findings --render` writes the table
-alone. Invariant: a bound is here and nowhere else; a test takes it from here by `hold`.
+the table of docs/security-findings.md anew; `python -m tests.support.findings --render` writes the
+table alone. Invariant: a bound is here and nowhere else; a test takes it from here by `hold`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from tests.support.repository import ROOT
 
-PAGE: Final = ROOT / "docs/security.md"
+PAGE: Final = ROOT / "docs/security-findings.md"
 MEASURED: Final = ROOT / "docs/security/measured.json"
 START, END = "<!-- findings: make security-table -->", "<!-- end of findings -->"
 _FILE_VARIABLE: Final = "STELLWERK_FINDINGS"

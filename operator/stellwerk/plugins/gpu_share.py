@@ -129,7 +129,7 @@ class GpuShare(
         try:
             await self._handle.client.patch(path, patch)
         except Forbidden as failure:
-            hint = "the right to patch pods is in overlays/gpu/role.yaml"
+            hint = "the right to patch pods is in manifests/overlays/gpu/role.yaml"
             return error(_NAME, f"cannot write {DEVICE_IDS}: {failure.message}; {hint}")
         except ApiError as failure:
             return error(_NAME, failure.message or str(failure))

@@ -19,15 +19,15 @@ from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo, parse_node
-from tests.support import pairwise_strategies as strategies
-from tests.support.builders import make_node
-from tests.support.pairwise_reference import (
+from tests.properties.plugins.pairwise_reference import (
     World,
     affinity_rejections,
     affinity_scores,
     spread_rejections,
     spread_scores,
 )
+from tests.support import pairwise_strategies as strategies
+from tests.support.builders import make_node
 from tests.support.plugin_runs import filtered, make_plugin
 
 

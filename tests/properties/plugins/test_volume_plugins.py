@@ -14,7 +14,7 @@ from stellwerk.plugins.volume_binding.plugin import VolumeBinding
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from stellwerk.plugins.volume_zone import VolumeZone
 from stellwerk_kube.node import parse_node
-from tests.support import volume_references as reference
+from tests.properties.plugins import volume_references as reference
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.examples import examples
 from tests.support.storage import (

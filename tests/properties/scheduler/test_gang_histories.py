@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stellwerk.scheduler import time_slice
 from stellwerk_kube.clock import VirtualClock
-from tests.support.gang_history import GANGS, NODES, GangHistory, play
+from tests.properties.scheduler.gang_history import GANGS, NODES, GangHistory, play
 from tests.support.skipped_time import run_skipping
 
 GANG = st.integers(0, GANGS - 1)

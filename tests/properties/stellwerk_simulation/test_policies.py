@@ -11,7 +11,7 @@ from stellwerk_simulation.arrivals import Arrivals, inflated, typical_pods
 from stellwerk_simulation.ready_profiles import READY, profile_of
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods
-from tests.support.gpu_reference import Reference
+from tests.properties.stellwerk_simulation.gpu_reference import Reference
 from tests.support.repository import ROOT
 
 DATA: Path = ROOT / "tests" / "data" / "simulation"

@@ -172,7 +172,7 @@ async def check_operator_rights(
         "failed",
         f"{user} lacks {len(missing)} of {len(wanted)} rights: {shown}",
         "kubectl apply -f manifests/10-rbac.yaml (with Helm: helm upgrade)"
-        + (", and overlays/in-place/lease.yaml" if lease[0] == "kube-system" else ""),
+        + (", and manifests/overlays/in-place/lease.yaml" if lease[0] == "kube-system" else ""),
     )
 
 

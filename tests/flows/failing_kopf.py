@@ -1,4 +1,4 @@
-"""`python -m tests.support.failing_kopf run …`: the operator with a kopf that ends by itself.
+"""`python -m tests.flows.failing_kopf run …`: the operator with a kopf that ends by itself.
 
 Which no kopf should: one of its tasks raises a second after it was started. The other tasks are
 those of the real one.

@@ -1,6 +1,6 @@
 """Files of every kind with something odd in them, given to every command that reads such a file.
 
-`python -m tests.support.file_fuzzing --rounds N --seed S` ends with 1 at the first finding, and
+`python -m tests.flows.file_fuzzing --rounds N --seed S` ends with 1 at the first finding, and
 says which command and which file it was. Invariant: a run follows from its seed; nothing is served.
 """
 

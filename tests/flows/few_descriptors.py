@@ -1,4 +1,4 @@
-"""`python -m tests.support.few_descriptors run …`: a command that may open 64 descriptors."""
+"""`python -m tests.flows.few_descriptors run …`: a command that may open 64 descriptors."""
 
 import resource
 import sys

@@ -1,6 +1,6 @@
 """The files of the chart that are made: profiles in the schema of its values, and its README.
 
-`python -m tests.support.chart_files` writes them anew, of the CRD and of `values.yaml`.
+`python -m tests.flows.chart_files` writes them anew, of the CRD and of `values.yaml`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """An API server that keeps its objects in a directory.
 
-`python -m tests.support.kept_cluster PORT DIR`: it is there for two kinds of operators, with nodes
+`python -m tests.soak.kept_cluster PORT DIR`: it is there for two kinds of operators, with nodes
 and a profile for each, and writes kubeconfigs for operators and for who asks them. Invariant:
 started on a directory that was used before, or on an older copy of it, it is what that holds.
 """
@@ -29,7 +29,7 @@ from tests.support.in_process import make_profile
 from tests.support.rights import ACCOUNT, ENFORCED, NAMESPACE, operator_token, with_token
 from tests.support.running_operator import install
 
-SERVER: Final = "tests.support.kept_cluster"
+SERVER: Final = "tests.soak.kept_cluster"
 ASKER: Final = "asker"
 OWN: Final = "own"
 """The name of one operator, and of its pods' scheduler and nodes."""

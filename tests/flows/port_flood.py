@@ -1,4 +1,4 @@
-"""Anonymous peers by the thousand: `python -m tests.support.port_flood PORT SECONDS LIVE [tls]`.
+"""Anonymous peers by the thousand: `python -m tests.flows.port_flood PORT SECONDS LIVE [tls]`.
 
 Of seven connections, one sends headers without end, four nothing at all, and two half a handshake;
 each is opened again a second after it was closed. Invariant: they come from four addresses.

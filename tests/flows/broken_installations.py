@@ -213,7 +213,7 @@ async def the_only_scheduler_is_away(on: Site) -> None:
         ]
 
     install(on, change=in_place)
-    text = (ROOT / "overlays" / "in-place" / "lease.yaml").read_text()
+    text = (ROOT / "manifests" / "overlays" / "in-place" / "lease.yaml").read_text()
     for each in yaml.safe_load_all(text):
         on.create(f"{each['kind'].lower()}s", RBAC_GROUP, each)
     on.lease(KUBE_SYSTEM, age_seconds=600)

@@ -1,6 +1,6 @@
 """Write the table of the fields of pods and nodes, from the embedded cluster's tables of the API.
 
-`python -m tests.support.api_fields` writes it; tests/structure holds the file to the tables.
+`python -m tests.structure.api_fields` writes it; tests/structure holds the file to the tables.
 """
 
 import json

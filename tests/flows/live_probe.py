@@ -1,4 +1,4 @@
-"""Probes of an operator's port, one after the other: `python -m tests.support.live_probe PORT PID`.
+"""Probes of an operator's port, one after the other: `python -m tests.flows.live_probe PORT PID`.
 
 It runs until it is ended, and writes a line for each probe: the seconds that it took, and those of
 them in which the operator's loop, or this process, was ready to run and had no CPU. Invariant: it
