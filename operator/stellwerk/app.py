@@ -57,12 +57,9 @@ from stellwerk.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.profiles.status_writer import ProfileStatusWriter
 from stellwerk.profiles.unserved import UnservedPods
 from stellwerk.scheduler.api_dispatcher import APIDispatcher, KeyedLocks, StatusReports
-from stellwerk.scheduler.binding_cycle import (
-    BindingCycle,
-    BindingOutcomes,
-    BindingTasks,
-    WaitingPodsMap,
-)
+from stellwerk.scheduler.binding_cycle import BindingCycle
+from stellwerk.scheduler.binding_outcomes import BindingOutcomes
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, Predicates, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
@@ -89,6 +86,7 @@ from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
 from stellwerk.scheduler.throttle import Fairness, SlowSpecs
+from stellwerk.scheduler.waiting_pods_map import WaitingPodsMap
 from stellwerk.scheduler.worker_process import WorkerProcess
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition

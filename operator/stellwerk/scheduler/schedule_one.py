@@ -29,7 +29,8 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.profiles.loader import ProfileLoader
-from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle, BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions

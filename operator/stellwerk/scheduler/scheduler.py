@@ -14,7 +14,8 @@ from stellwerk import garbage
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.profiles.status_writer import ProfileStatusWriter
-from stellwerk.scheduler.binding_cycle import BindingCycle, BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingCycle
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.schedule_one import ScheduleOne

@@ -22,7 +22,8 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
-from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle, BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import (
     PARTLY_BOUND,

@@ -16,7 +16,8 @@ from stellwerk.backend.queued_pod import IN_FLIGHT, Place, QueuedPod
 from stellwerk.client.paging import pages
 from stellwerk.framework.services import ClusterClient
 from stellwerk.profiles.moves import PodsWithoutProfile
-from stellwerk.scheduler.binding_cycle import BindingOutcomes, BindingTasks
+from stellwerk.scheduler.binding_outcomes import BindingOutcomes
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.world.world import World
 from stellwerk_kube.json_values import JsonObject
 

@@ -38,7 +38,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
-from stellwerk.scheduler.binding_cycle import BindingTasks
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.series import Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily
 from stellwerk.world.profiles import OnPluginFailure
 from stellwerk.world.world import World
