@@ -85,7 +85,7 @@ from stellwerk.scheduler.plugin_inputs import PluginInputs
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
-from stellwerk.scheduler.throttle import Fairness, SlowSpecs
+from stellwerk.scheduler.throttle import Throttle
 from stellwerk.scheduler.waiting_pods_map import WaitingPodsMap
 from stellwerk.scheduler.worker_process import WorkerProcess
 from stellwerk.serving.explanations import ExplanationRoutes
@@ -303,6 +303,7 @@ class Operator:
             self.preemption,
             failures,
         )
+        throttle = Throttle(world, self.budget, active, metrics)
         schedule_one = ScheduleOne(
             world,
             self.loader,
@@ -310,7 +311,7 @@ class Operator:
             self.bindings,
             binding,
             failures,
-            Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
+            throttle,
             self.group_conditions,
         )
         self._schedule_one = schedule_one
@@ -324,7 +325,7 @@ class Operator:
             QueueHistory(world),
             self.profile_status.described,
             self.loader.shadows.described,
-            schedule_one.throttled,
+            throttle.why_slow,
             max_pod_complexity,
         )
         return Scheduler(

@@ -38,13 +38,7 @@ from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.throttle import (
-    IN_VAIN,
-    LONG_SECONDS,
-    SLOW_ATTEMPT_SECONDS,
-    Fairness,
-    VainAttempts,
-)
+from stellwerk.scheduler.throttle import MIN_COUNTED_SECONDS, NAMESPACE_THROTTLED, Throttle
 from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
 from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
 from stellwerk.world.gangs.group_decision import RemainingMembers
@@ -68,20 +62,6 @@ def _unobserved(*_: object) -> Observed:
     return _UNOBSERVED
 
 
-def _of_claims(pod: PodInfo) -> str:
-    """The name under which attempts for claims are counted; no namespace has one like it."""
-    return f"{pod.namespace}/claims"
-
-
-def _of_victims(pod: PodInfo) -> str:
-    """The name under which searches for victims are counted; no namespace has one like it."""
-    return f"{pod.namespace}/victims"
-
-
-def _places(decision: Decision | Failure) -> bool:
-    return isinstance(decision, Decision) and bool(decision.node_name)
-
-
 @dataclass(slots=True)
 class _Attempt:
     """An attempt for one pod, from when it was popped until it is assumed or back in the queue."""
@@ -92,7 +72,7 @@ class _Attempt:
     state: CycleState
     started_seconds: float
     foreign_seconds: float = 0.0
-    """What plugins from elsewhere had taken of the scheduler's time before."""
+    """Seconds that foreign plugins of all profiles had taken before."""
     active_since: float | None = None
     """When the pod came into activeQ."""
     decided_seconds: float = 0.0
@@ -111,7 +91,7 @@ class ScheduleOne:
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
         failures: FailureHandler,
-        fairness: Fairness,
+        throttle: Throttle,
         conditions: GroupConditions,
     ) -> None:
         self._world = world
@@ -121,7 +101,7 @@ class ScheduleOne:
         self._bindings = bindings
         self._binding_cycle = binding_cycle
         self._failures = failures
-        self._fairness = fairness
+        self._throttle = throttle
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
         self.deciding = ""
@@ -141,10 +121,10 @@ class ScheduleOne:
             evictions,
             self._dispatcher,
             self.records,
-            VainAttempts(world.clock.monotonic),
+            throttle,
         )
         self.groups = GroupCycle(
-            world, loader, self._dispatcher, metrics, failures, conditions, submit
+            world, loader, self._dispatcher, metrics, failures, conditions, submit, throttle
         )
 
     async def schedule_one(self, queued: QueuedPod) -> None:
@@ -179,10 +159,8 @@ class ScheduleOne:
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
-        if self.groups.submit.in_vain.spent:
-            self.groups.submit.in_vain.tried(pod.namespace, pod.priority)
         attempt = self._begin(queued, profile)
-        if reason := self.throttled(pod, profile) or self._why_others_pass(pod):
+        if reason := self._throttle.begin(pod, profile):
             self._fail(attempt, Failure.throttled(reason))
             return
 
@@ -213,12 +191,12 @@ class ScheduleOne:
         """
         if pod.spec.too_complex:
             return Failure.too_complex(pod.spec)
-        world, extenders, in_vain = self._world, profile.extenders, self.groups.submit.in_vain
+        world, extenders = self._world, profile.extenders
         for slices_left in reversed(range(MOST_SLICES)):
-            # What changes all the time is not waited for.
+            # The last try has no slice: a cluster that changes all the time must not keep the pod
+            # from being decided.
             state.slice_seconds = FILTER_SLICE_SECONDS if slices_left else None
-            if in_vain.spent:
-                state.without_victims = in_vain.waits(_of_victims(pod), pod.priority)
+            state.without_victims = self._throttle.forgoes_victims(pod)
             world.cache.update_snapshot()
             if extenders is None:
                 decision = decide(world, pod, profile, state)
@@ -230,8 +208,8 @@ class ScheduleOne:
             with self._loader.unchanged():
                 await in_slices(state.unfinished, world.clock.monotonic)
             state.begin_anew()
-        if state.without_victims and state.victims_searched and not _places(decision):
-            return Failure.throttled(IN_VAIN)
+        if state.without_victims and state.victims_searched and not decision.node_name:
+            return Failure.throttled(NAMESPACE_THROTTLED)
         if decision.post_filter is not None and state.preemption_asked:
             self._metrics.preemption_attempts.labels().inc()
         return decision
@@ -336,59 +314,25 @@ class ScheduleOne:
             profile,
             profile.new_state(queued.pod, sampled=self._attempts % SAMPLED_ATTEMPTS == 0),
             self._world.clock.monotonic(),
-            self._fairness.budget.taken_seconds,
+            self._throttle.budget.taken_seconds,
             queued.active_since,
         )
 
-    def throttled(self, pod: PodInfo, profile: ServedProfile) -> str:
-        """The reason for which a pod has to leave time to others, or an empty text.
-
-        Explanations ask it, too.
-        """
-        is_alone = len(self._world.profiles.served) == 1
-        if is_alone and not self._fairness.slow_specs.specs:
-            return ""
-        return self._fairness.throttled(pod.spec, profile.scheduler_name, is_alone=is_alone)
-
-    def _why_others_pass(self, pod: PodInfo) -> str:
-        """The reason for which a pod with claims has to let pods of other namespaces pass."""
-        if not pod.spec.resource_claims:
-            return ""
-        waits = self.groups.submit.in_vain.waits(_of_claims(pod), pod.priority)
-        return IN_VAIN if waits else ""
-
     def _observe(self, attempt: _Attempt, decision: Decision | Failure) -> None:
         """Measure how long it took to decide, and log the decision."""
-        pod, profile, fairness = attempt.queued.pod, attempt.profile, self._fairness
+        pod, profile, throttle = attempt.queued.pod, attempt.profile, self._throttle
         attempt.assumptions = self._world.objects.assumptions
         attempt.decided_seconds = self._world.clock.monotonic()
         profile.activity.last_decision_seconds = attempt.decided_seconds
         seconds = attempt.decided_seconds - attempt.started_seconds
         self._algorithm_duration.observe(seconds)
-        if seconds > LONG_SECONDS and not _places(decision):
-            self._count_in_vain(attempt, decision, seconds)
-        if profile.extenders is None and (
-            seconds > SLOW_ATTEMPT_SECONDS or fairness.slow_specs.specs
-        ):
-            # What foreign code took is no fault of the spec: the profile has a budget for it.
-            foreign_seconds = fairness.budget.taken_seconds - attempt.foreign_seconds
-            fairness.slow_specs.took(pod.spec, seconds - foreign_seconds)
-            if seconds > SLOW_ATTEMPT_SECONDS:
-                self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
-                logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
+        # The throttle counts only what exceeds this, or ends the pause of a slow spec: a usual
+        # attempt is spared the call.
+        if seconds > MIN_COUNTED_SECONDS or throttle.slow_specs.specs:
+            foreign_seconds = throttle.budget.taken_seconds - attempt.foreign_seconds
+            throttle.took(pod, profile, attempt.state, decision, seconds, foreign_seconds)
         if isinstance(decision, Decision) and logger.isEnabledFor(logging.DEBUG):
             log_decision(pod, profile.scheduler_name, decision)
-
-    def _count_in_vain(
-        self, attempt: _Attempt, decision: Decision | Failure, seconds: float
-    ) -> None:
-        """Count a long attempt without a node: for claims, or where no victims were found."""
-        pod, state, in_vain = attempt.queued.pod, attempt.state, self.groups.submit.in_vain
-        if pod.spec.resource_claims:
-            in_vain.took(_of_claims(pod), seconds)
-        found = isinstance(decision, Decision) and decision.candidate is not None
-        if state.victims_searched and not (state.without_victims or found):
-            in_vain.took(_of_victims(pod), seconds)
 
     def _show_shadows(self, attempt: _Attempt, decision: Decision) -> None:
         """Have shadow profiles decide, too.

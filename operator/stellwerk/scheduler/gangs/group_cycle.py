@@ -22,6 +22,7 @@ from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
+from stellwerk.scheduler.throttle import SlowSearch, Throttle
 from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.extenders import Extenders, KeptExtenders
@@ -66,6 +67,7 @@ class GroupCycle:
     failures: FailureHandler
     conditions: GroupConditions
     submit: SubmitGroupResult
+    throttle: Throttle
     decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
     """A recording operator takes down what goes into it, and what comes of it."""
 
@@ -106,8 +108,9 @@ class GroupCycle:
         return taken
 
     def _lets_others_pass(self, taken: GroupInCycle) -> bool:
-        key, pods = taken.members.key, (each.pod for each in taken.queued.values())
-        return self.submit.in_vain.waits(key.namespace, min(pod.priority for pod in pods))
+        priority = min(each.pod.priority for each in taken.queued.values())
+        namespace = taken.members.key.namespace
+        return self.throttle.slow_namespaces.waits(namespace, SlowSearch.GROUP, priority)
 
     def _report_skipped(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
