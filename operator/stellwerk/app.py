@@ -45,13 +45,9 @@ from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.default_profile import ensure_profile, keep_profile
 from stellwerk.profiles.history import RevisionHistory
-from stellwerk.profiles.loader import (
-    NewPlugins,
-    ProfileLoader,
-    ensure_profile,
-    keep_profile,
-)
+from stellwerk.profiles.loader import NewPlugins, ProfileLoader
 from stellwerk.profiles.moves import PodsWithoutProfile
 from stellwerk.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.profiles.status_writer import ProfileStatusWriter

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from stellwerk.framework.services import ClusterClient
-from stellwerk.profiles.loader import ProfileEntry, ProfileLoader
+from stellwerk.profiles.entry import ProfileEntry
+from stellwerk.profiles.loader import ProfileLoader
 from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.profiles.spec.revision import (
     HIGHEST_NUMBER,
@@ -95,7 +96,7 @@ class RevisionHistory:
 
     def follow(self, loader: ProfileLoader) -> Self:
         """Look whenever the loader's verdicts are new."""
-        loader.on_served = self.look
+        loader.on_judged = self.look
         return self
 
     def look(self, entries: Mapping[str, ProfileEntry | None]) -> None:

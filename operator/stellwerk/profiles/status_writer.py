@@ -17,7 +17,8 @@ from typing import Any, Final, TypeAlias
 from stellwerk.answers.listings import ProfileCondition, ProfileObject
 from stellwerk.backend.queued_pod import Place
 from stellwerk.models.object_reference import ObjectReference
-from stellwerk.profiles.loader import ProfileEntry, ProfileLoader
+from stellwerk.profiles.entry import ProfileEntry
+from stellwerk.profiles.loader import ProfileLoader
 from stellwerk.profiles.shadows import counts as shadow_counts
 from stellwerk.profiles.spec.config_model import inline_credentials
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
@@ -114,19 +115,19 @@ class ProfileStatusWriter:
 
     async def write_changed(self) -> None:
         """Write the statuses that differ from what their objects say and are due."""
-        news, self.loader.unsaid = self.loader.unsaid, set()
+        news = self.loader.take_unreported()
         if not self.may_write():
             return
-        everything = {uid: each for each in self.loader.entries.values() if (uid := _uid(each))}
+        everything = {uid: each for each in self.loader.entries.values() if (uid := each.uid)}
         self._written = {uid: self._written.get(uid) or _Written() for uid in everything}
         entries = self._looked_at(everything, news)
         now = self.world.clock.monotonic()
-        due = {_uid(each) for each in entries if self._written[_uid(each)].due_seconds <= now}
+        due = {each.uid for each in entries if self._written[each.uid].due_seconds <= now}
         pending = await self._pending() if due else {}
         for number, entry in enumerate(entries, 1):
-            written = self._written[_uid(entry)]
+            written = self._written[entry.uid]
             if written.retry_seconds <= now:
-                await self._write(entry, pending if _uid(entry) in due else None)
+                await self._write(entry, pending if entry.uid in due else None)
             if number % _PROFILES_PER_SLICE == 0:
                 await asyncio.sleep(0)
 
@@ -140,19 +141,19 @@ class ProfileStatusWriter:
         first = self._next % len(entries)
         self._next = first + _PROFILES_A_LOOK
         rotated = [*entries, *entries][first : self._next]
-        looked_at = {_uid(each) for each in rotated}
+        looked_at = {each.uid for each in rotated}
         named = (self.loader.entries.get(name) for name in news)
         return rotated + [
             each
             for each in named
-            if each is not None and _uid(each) in everything and _uid(each) not in looked_at
+            if each is not None and each.uid in everything and each.uid not in looked_at
         ]
 
     async def _write(
         self, entry: ProfileEntry, pending: Mapping[str, Mapping[str, int]] | None
     ) -> None:
         """Write one status; without `pending`, only if its verdict changed."""
-        written, now = self._written[_uid(entry)], self.world.clock.monotonic()
+        written, now = self._written[entry.uid], self.world.clock.monotonic()
         before = entry.obj.get("status") or {}
         if pending is not None:
             written.overlap = overlap(self.world.profiles, entry.serving)
@@ -182,7 +183,7 @@ class ProfileStatusWriter:
             )
         else:
             # The watch will show it too; until then the next comparison is with this.
-            if stored["metadata"].get("uid") == _uid(entry):
+            if stored["metadata"].get("uid") == entry.uid:
                 entry.obj = {**entry.obj, "status": stored.get("status") or {}}
 
     def described(self) -> Iterator[ProfileObject]:
@@ -277,7 +278,7 @@ class ProfileStatusWriter:
         metadata = entry.obj["metadata"]
         self.dispatcher.recorder.event(
             ObjectReference(
-                KIND, API_VERSION, "", entry.name, _uid(entry), metadata.get("resourceVersion", "")
+                KIND, API_VERSION, "", entry.name, entry.uid, metadata.get("resourceVersion", "")
             ),
             "Normal" if good else "Warning",
             accepted["reason"],
@@ -456,10 +457,6 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObje
         elif old != value or key not in before:
             patch[key] = value
     return patch
-
-
-def _uid(entry: ProfileEntry) -> str:
-    return str(entry.obj["metadata"].get("uid") or "")
 
 
 def _timestamp(time: datetime) -> str:

@@ -177,7 +177,7 @@ async def test_a_process_that_begins_to_lead_writes_nothing_that_is_written() ->
         leader.look(entries)
         standby.look(entries)
 
-    cluster.operator.operator.loader.on_served = both
+    cluster.operator.operator.loader.on_judged = both
     for weight in (1, 2, 3):
         cluster.edit(**weighted(weight))
     await leader.write_due()
