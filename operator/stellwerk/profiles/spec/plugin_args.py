@@ -21,7 +21,7 @@ from stellwerk.profiles.spec.config_model import (
     QualifiedName,
     invalid,
 )
-from stellwerk.profiles.spec.profile_selector import LabelSelectorSpec
+from stellwerk.profiles.spec.selector import LabelSelectorSpec
 from stellwerk_kube.compatibility import Compatibility, ReleaseRule
 from stellwerk_kube.names import is_label_value, is_qualified_name, parse_duration
 

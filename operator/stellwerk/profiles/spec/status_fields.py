@@ -1,6 +1,7 @@
 """The status of a SchedulerProfile: what the operator answers to its user.
 
-`scheduler.profile_status` writes it; `profiles/spec/crd.py` makes its schema. Invariant:
+`profiles/status_writer.py` writes it and `profiles/conditions.py` words its conditions;
+`profiles/spec/crd.py` makes its schema. `spec_fields` beside it is what the user writes. Invariant:
 `lastGoodSpec` was accepted once, so that a restart can serve it while a newer spec is refused.
 """
 

@@ -1,8 +1,8 @@
 """`spec.selector` of a SchedulerProfile: pods that it schedules without their naming it.
 
-`profile_spec` has it as a field, the World's `ProfileSelectors` asks what it means. Invariant: what
-a selector says of one pod depends on the pod's schedulerName and labels and on the labels of its
-namespace, and on nothing else.
+`spec_fields` has it as a field. The selectors of all profiles together, which find the profile of a
+pod, are `world/profile_selectors.py`. Invariant: what a selector says of one pod depends on the
+pod's schedulerName and labels and on the labels of its namespace, and on nothing else.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """The spec of a SchedulerProfile, as a user writes it.
 
 `crd` makes the schema of the CustomResourceDefinition from these models, `load_profile` checks
-objects with them; the docstring of a field is its description in `kubectl explain`.
+objects with them; the docstring of a field is its description in `kubectl explain`. `status_fields`
+beside it is what the operator answers.
 Invariant: whatever the schema refuses is refused here too, with the same bounds.
 """
 
@@ -20,7 +21,7 @@ from stellwerk.profiles.spec.config_model import (
 )
 from stellwerk.profiles.spec.extender_spec import Extender
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
-from stellwerk.profiles.spec.profile_selector import (
+from stellwerk.profiles.spec.selector import (
     LabelSelectorSpec,
     ProfileSelector,
     SchedulerName,
