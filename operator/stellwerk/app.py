@@ -52,7 +52,7 @@ from stellwerk.profiles.moves import PodsWithoutProfile
 from stellwerk.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.profiles.status_writer import ProfileStatusWriter
 from stellwerk.profiles.unserved import UnservedPods
-from stellwerk.scheduler.api_dispatcher import APIDispatcher, KeyedLocks, StatusReports
+from stellwerk.scheduler.api_dispatcher import APIDispatcher, KeyedLocks
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
@@ -77,10 +77,11 @@ from stellwerk.scheduler.observers.instruments import (
     sample_queues,
 )
 from stellwerk.scheduler.observers.recording import Recording, recording_to
-from stellwerk.scheduler.plugin_inputs import PluginInputs
+from stellwerk.scheduler.plugin_sources import PluginSources
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
+from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.throttle import Throttle
 from stellwerk.scheduler.waiting_pods_map import WaitingPodsMap
 from stellwerk.scheduler.worker_process import WorkerProcess
@@ -178,7 +179,7 @@ class Operator:
         self.raw = RawObjects(client)
         self.worker = WorkerProcess()
         self.web = WebClient(destinations=options.destinations, elsewhere=self.worker.computed)
-        self.inputs = PluginInputs(
+        self.sources = PluginSources(
             client,
             self.web,
             self.world.objects,
@@ -215,7 +216,7 @@ class Operator:
         )
         self.group_conditions = GroupConditions(self.world, dispatcher)
         self.handlers = self._event_handlers(dispatcher, options)
-        self.handlers.on_own_kind = self.inputs.on_synced
+        self.handlers.on_own_kind = self.sources.on_synced
         self.profile_status = ProfileStatusWriter(self.world, self.loader, dispatcher)
         self.scheduler = self._scheduler(active, dispatcher, options.max_pod_complexity)
         self.audit = Audit(
@@ -279,7 +280,7 @@ class Operator:
             ),
             volume_counts=VolumeCounters(metrics),
             device_counts=DeviceCounters(metrics),
-            sources=self.inputs,
+            sources=self.sources,
             metrics=PluginFamilies(metrics),
         )
 
@@ -541,7 +542,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         operator = Operator(client, recorder, metrics, clock, options, fence)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
-        stack.push_async_callback(operator.inputs.close)
+        stack.push_async_callback(operator.sources.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         leadership.published = partial(_published, guard)
         first_answer = FirstAnswer(client, clock, random.random)
@@ -576,7 +577,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             on_signal=ending.on_signal,
             options=OperatorOptions(
                 fast_lane=options.fast_lane,
-                own_kinds=operator.inputs,
+                own_kinds=operator.sources,
                 identity=leadership.identity,
             ),
             redelivery=operator.redelivery,

@@ -30,11 +30,11 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group_key import GROUP_KINDS
 from stellwerk.profiles.loader import ProfileLoader
-from stellwerk.scheduler.api_dispatcher import StatusReports
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.preemption import PreemptionExecutor
+from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.waiting_pods_map import WaitingPodsMap
 from stellwerk.series import Histogram
 from stellwerk.world.world import World, is_of_plugins
