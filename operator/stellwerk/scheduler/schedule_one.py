@@ -39,7 +39,7 @@ from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.throttle import MIN_COUNTED_SECONDS, NAMESPACE_THROTTLED, Throttle
-from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
+from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MAX_SLICES, in_slices
 from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
 from stellwerk.world.gangs.group_decision import RemainingMembers
 from stellwerk.world.profiles import ServedProfile
@@ -55,7 +55,8 @@ Observed: TypeAlias = AbstractContextManager[None]
 _UNOBSERVED: Final = nullcontext()
 
 SAMPLED_ATTEMPTS: Final = 10
-"""One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
+"""One attempt in 10 measures the time of each plugin, as kube-scheduler's
+`pluginMetricsSamplePercent` does: reading the clock around each call would cost all of them."""
 
 
 def _unobserved(*_: object) -> Observed:
@@ -74,10 +75,10 @@ class _Attempt:
     foreign_seconds: float = 0.0
     """Seconds that foreign plugins of all profiles had taken before."""
     active_since: float | None = None
-    """When the pod came into activeQ."""
+    """The monotonic time at which the pod came into activeQ; None: it was not there."""
     decided_seconds: float = 0.0
     assumptions: int = 0
-    """How many objects had been assumed when the decision was made."""
+    """The number of objects that had been assumed when the decision was made, for shadows."""
 
 
 class ScheduleOne:
@@ -105,12 +106,13 @@ class ScheduleOne:
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
         self.deciding = ""
-        """The uid of the pod in hand; empty: of none."""
+        """The uid of the pod that is being decided; empty: none is."""
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
-        """Both are read by explanations."""
+        """The last evictions; explanations read them and the records."""
         self.on_decided: Callable[[QueuedPod, Decision], Observed] = _unobserved
-        """Entered with a pod and the decision on it while that is applied."""
+        """Called with a pod and the decision on it. The decision is applied inside the context that
+        it returns; a recording sets it."""
         evictions = GroupEvictions(world, binding_cycle.preemption.evictor)
         submit = SubmitGroupResult(
             world,
@@ -192,9 +194,8 @@ class ScheduleOne:
         if pod.spec.too_complex:
             return Failure.too_complex(pod.spec)
         world, extenders = self._world, profile.extenders
-        for slices_left in reversed(range(MOST_SLICES)):
-            # The last try has no slice: a cluster that changes all the time must not keep the pod
-            # from being decided.
+        for slices_left in reversed(range(MAX_SLICES)):
+            # The last try has no slice (MAX_SLICES says why).
             state.slice_seconds = FILTER_SLICE_SECONDS if slices_left else None
             state.without_victims = self._throttle.forgoes_victims(pod)
             world.cache.update_snapshot()
@@ -335,7 +336,7 @@ class ScheduleOne:
             log_decision(pod, profile.scheduler_name, decision)
 
     def _show_shadows(self, attempt: _Attempt, decision: Decision) -> None:
-        """Have shadow profiles decide, too.
+        """Let shadow profiles decide beside the decision.
 
         The columns are still those of the decision; what was assumed since is set aside.
         """

@@ -23,7 +23,7 @@ from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.throttle import SlowSearch, Throttle
-from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
+from stellwerk.scheduler.time_slice import MAX_SLICES, TimeSlice, in_slices
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.extenders import Extenders, KeptExtenders
 from stellwerk.world.gangs.group_attempt import (
@@ -229,7 +229,7 @@ class GroupCycle:
     async def _answer(self, taken: GroupInCycle, ask: MemberRequest) -> Decision:
         """Decide a member; what costly filters have left to do is done in slices before."""
         state, now = ask.state, self.world.clock.monotonic
-        for slices_left in reversed(range(MOST_SLICES)):
+        for slices_left in reversed(range(MAX_SLICES)):
             state.slice_seconds = MEMBER_SLICE_SECONDS if slices_left else None
             decision = await self._attempt_at(taken.extenders, ask)
             if state.unfinished is None:
