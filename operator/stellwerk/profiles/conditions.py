@@ -122,7 +122,7 @@ def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | No
 def objects_seen(
     world: World, serving: LoadedProfile | None, before: JsonObject
 ) -> Statement | None:
-    """Whether the objects that a profile's plugins need can be seen; None: there is no doubt.
+    """The statement on the objects that a profile's plugins need; None: there is no doubt.
 
     A kind that is not served is no lack until pods name objects of it.
     """

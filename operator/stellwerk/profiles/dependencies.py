@@ -1,4 +1,4 @@
-"""Which verdicts on SchedulerProfiles depend on which objects, so that few are judged anew.
+"""The dependencies of verdicts on SchedulerProfiles: who must be judged anew after a change.
 
 `ProfileLoader` tells each change of an object (`ProfileDependencies.change`), takes one group after
 the other that must be judged (`next_group`), and says when that is done (`judged`). A verdict

@@ -87,7 +87,7 @@ class ProfileEntry:
 
     @property
     def claims(self) -> ProfileClaims:
-        """What verdicts on other objects may depend on."""
+        """The part of the object on which verdicts on others may depend."""
         versions = [each for each in (self.newest, self.good) if each is not None]
         names = {each.scheduler_name for each in versions} | {self.scheduler_name} - {""}
         version = self.version

@@ -74,7 +74,7 @@ class _Tracked:
         self.pending.append(noted)
 
     def count_for(self, revision: Revision, since: int) -> None:
-        """From here on pods are scheduled by this revision."""
+        """Count pods for this revision from here on."""
         self.counted, self.carried, self.since = revision.name, revision.scheduled_pods, since
 
 
@@ -91,7 +91,8 @@ class RevisionHistory:
         self._uids: dict[str, str] = {}
         """The uids of these profiles, by name."""
         self._revisions: dict[str, list[Revision]] | None = None
-        """What the cluster holds, without the specs, by uid of the profile; None: to be read."""
+        """The revisions in the cluster, without their specs, by uid of the profile; None: they are
+        still to be read."""
         self._count_at_seconds = 0.0
         self._retry_at_seconds = 0.0
         self._failing = False

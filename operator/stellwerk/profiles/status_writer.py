@@ -65,7 +65,7 @@ _QUEUES: Final = {
 
 @dataclass(slots=True)
 class _Written:
-    """What this process has written into one object's status, and when it may write again."""
+    """The status of one object as this process has written it, and when it may write again."""
 
     due_seconds: float = 0.0
     """The earliest time of the next write of counts."""

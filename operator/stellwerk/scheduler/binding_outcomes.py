@@ -56,7 +56,7 @@ class _Question:
     """Monotonic time of the next read."""
     delay_seconds: float = MIN_RETRY_SECONDS
     answers: list[asyncio.Future[bool]] = field(default_factory=list)
-    """What the binding tasks wait for: whether the pod is bound to that node; empty: none waits."""
+    """The futures that binding tasks wait for: is the pod bound to that node? Empty: none waits."""
 
 
 class BindingOutcomes:

@@ -34,7 +34,7 @@ class BindingTasks:
         self._without_slot: set[str] = set()
         """Bindings that wait on Permit or PreBind."""
         self._cancellable: dict[str, str] = {}
-        """Why it was cancelled, by uid of each binding that `cancel` may end; "": it was not."""
+        """The reason, by uid of each binding that may be cancelled; "": it was not cancelled."""
         self.unconfirmed: dict[str, float] = {}
         """Monotonic time of the answer, by uid of the bound pods that the watch has yet to show."""
         self.doubted: set[str] = set()

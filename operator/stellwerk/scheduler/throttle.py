@@ -92,7 +92,7 @@ class SlowSpecs:
 
 
 class SlowSearch(Enum):
-    """What an attempt that found nothing has searched for; each has an account of its own."""
+    """The aim of an attempt that found nothing; each aim has an account of its own."""
 
     GROUP = auto()
     """Nodes for a group: one piece for the pods of others, however many members it has."""
@@ -104,7 +104,7 @@ class SlowSearch(Enum):
 
 class _Spent(NamedTuple):
     left_seconds: float
-    """What was left of the early share when it was counted; negative: it was overdrawn."""
+    """The rest of the early share when it was counted; negative: it was overdrawn."""
     counted_seconds: float
     """Monotonic time of the count."""
     until_seconds: float
@@ -122,7 +122,7 @@ class SlowNamespaces:
         """Begin with nothing spent; `now` is monotonic seconds."""
         self._now = now
         self.spent: dict[tuple[str, SlowSearch], _Spent] = {}
-        """What was spent by namespace and search; without those that have all of it left."""
+        """The account of each namespace and aim; without those that have all of it left."""
         self._tried: dict[str, tuple[float, int]] = {}
         """(monotonic time, priority) of the last attempt in each namespace, the oldest first."""
 

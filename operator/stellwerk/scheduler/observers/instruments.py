@@ -48,8 +48,10 @@ logger = logging.getLogger(__name__)
 _MAX_COMBINATIONS: Final = 1024
 """Sets of skipping plugins for which counters are kept together."""
 _ESSENTIAL: Final = ("Pod", "Node")
-_MOST_SERIES: Final = 10_000
-"""Of one family of plugins."""
+"""The kinds without which nothing is decided."""
+MAX_PLUGIN_SERIES: Final = 10_000
+"""Series of one family that a plugin may make. Further label values are not counted, so that a
+plugin cannot fill the memory of what scrapes."""
 
 
 class ProfileMetricsRecorder(MetricsRecorder):
@@ -294,7 +296,7 @@ def _forget(
 def _has_room(
     family: CounterFamily | GaugeFamily | HistogramFamily, values: tuple[str, ...]
 ) -> bool:
-    return family.has(*values) or family.size < _MOST_SERIES
+    return family.has(*values) or family.size < MAX_PLUGIN_SERIES
 
 
 class Gauges:
@@ -382,8 +384,10 @@ async def sample_queues(history: QueueHistory) -> None:
 
 
 STALE_SECONDS: Final = 90.0
-"""A quiet kind is heard of within 25 s, on kopf's own path once a minute."""
-_NAMED_KINDS: Final = 3
+"""Silence of a watch after which `StaleWatches` fails. Bookmarks break the silence of a quiet kind
+within 25 s, on kopf's own path once a minute."""
+MAX_NAMED_KINDS: Final = 3
+"""Kinds that the message names. Beyond it only their number is given."""
 
 
 class StaleWatches:
@@ -403,6 +407,6 @@ class StaleWatches:
         )
         if not silent:
             return None
-        others = len(silent) - _NAMED_KINDS
-        kinds = ", ".join(silent[:_NAMED_KINDS]) + (f" and {others} more" if others > 0 else "")
+        others = len(silent) - MAX_NAMED_KINDS
+        kinds = ", ".join(silent[:MAX_NAMED_KINDS]) + (f" and {others} more" if others > 0 else "")
         return f"nothing was heard of {kinds} for {ages[silent[0]]:.0f} s"
