@@ -5,10 +5,21 @@ from contextlib import contextmanager
 
 import pytest
 
+from stellwerk.framework.time_budget import TimeBudget
+from stellwerk.framework.types import CycleState
 from stellwerk.plugins.default_preemption.dry_run import DryRun, DryRunOutcome
-from stellwerk.scheduler.throttle import NAMESPACE_THROTTLED, SlowNamespaces, SlowSearch, SlowSpecs
+from stellwerk.scheduler.throttle import (
+    NAMESPACE_THROTTLED,
+    SPEC_THROTTLED,
+    SlowNamespaces,
+    SlowSearch,
+    SlowSpecs,
+    Throttle,
+)
 from stellwerk.snapshot.columns import RowColumn
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.world.decide import Failure
+from stellwerk.world.profiles import ServedProfile
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
@@ -152,6 +163,61 @@ def test_namespaces_are_forgotten() -> None:
         slow.took(f"n{number}", SlowSearch.GROUP, 0.001)
         clock.advance(0.1)
     assert len(slow) <= 2 * 1025
+
+
+def throttle_of(world: InProcess, *, waiting: int = 1) -> Throttle:
+    """A throttle by itself, beside which this many pods wait."""
+    budget = TimeBudget(world.clock.monotonic)
+    return Throttle(world.operator.world, budget, range(waiting), world.metrics)
+
+
+def served(world: InProcess, name: str) -> ServedProfile:
+    return world.profiles.served[name]
+
+
+def test_foreign_code_holds_a_profile_back_only_where_another_one_is_served() -> None:
+    world, pod = InProcess(), pod_info("web")
+    throttle = throttle_of(world)
+    world.apply(make_profile("a"))
+    throttle.budget.spent("a", 'plugin "Slow"', 9.0)
+    assert throttle.begin(pod, served(world, "a")) == ""
+    world.apply(make_profile("b"))
+    assert 'plugin "Slow" is too slow' in throttle.begin(pod, served(world, "a"))
+    assert throttle.begin(pod, served(world, "b")) == ""
+
+
+def test_the_time_of_foreign_code_does_not_make_a_spec_slow() -> None:
+    world, pod = InProcess(), pod_info("web")
+    throttle = throttle_of(world)
+    world.apply(make_profile("a"))
+    profile, failure = served(world, "a"), Failure.error("none")
+    for _ in range(2):
+        throttle.took(pod, profile, CycleState(), failure, seconds=0.5, foreign_seconds=0.45)
+    assert throttle.begin(pod, profile) == ""
+    for _ in range(2):
+        throttle.took(pod, profile, CycleState(), failure, seconds=0.5, foreign_seconds=0.0)
+    assert throttle.begin(pod, profile) == SPEC_THROTTLED
+    assert throttle.why_slow(pod, profile) == SPEC_THROTTLED
+
+
+def test_a_search_for_victims_counts_unless_it_found_some_or_was_forgone() -> None:
+    world = InProcess()
+    throttle = throttle_of(world)
+    world.apply(make_profile("a"))
+    profile, failure = served(world, "a"), Failure.error("none")
+    pod, other = pod_info("web", namespace="one"), pod_info("web", namespace="two")
+    state = CycleState()
+    throttle.took(pod, profile, state, failure, seconds=0.05, foreign_seconds=0.0)
+    assert not throttle.slow_namespaces.spent, "it has not searched"
+    state.victims_searched = state.without_victims = True
+    throttle.took(pod, profile, state, failure, seconds=0.05, foreign_seconds=0.0)
+    assert not throttle.slow_namespaces.spent, "it did without"
+    state.without_victims = False
+    throttle.took(pod, profile, state, failure, seconds=0.05, foreign_seconds=0.0)
+    assert not throttle.forgoes_victims(pod), "no other namespace has pods"
+    assert throttle.begin(other, profile) == ""
+    assert throttle.forgoes_victims(pod)
+    assert not throttle.forgoes_victims(other)
 
 
 async def test_searches_for_victims_in_vain_give_way_to_the_pods_of_others(
