@@ -8,8 +8,8 @@ from tests.structure.pod_way import PodWay, pod_way
 
 MODULES: Final = 26
 """Beside plugins, models, metrics and `stellwerk_kube`; docs/the-way-of-a-pod.md numbers them."""
-CHANGES: Final = 256
-"""It is about 240; at 6190be7 there were 272, and 40 modules."""
+CHANGES: Final = 260
+"""It is about 248; at 6190be7 there were 272, and 40 modules."""
 
 
 @pytest.fixture(scope="module")

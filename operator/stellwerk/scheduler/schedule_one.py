@@ -193,11 +193,12 @@ class ScheduleOne:
         """
         if pod.spec.too_complex:
             return Failure.too_complex(pod.spec)
-        world, extenders = self._world, profile.extenders
+        world, extenders, throttle = self._world, profile.extenders, self._throttle
         for slices_left in reversed(range(MAX_SLICES)):
             # The last try has no slice (MAX_SLICES says why).
             state.slice_seconds = FILTER_SLICE_SECONDS if slices_left else None
-            state.without_victims = self._throttle.forgoes_victims(pod)
+            if throttle.slow_namespaces.spent:  # or else it would be a call for nothing
+                state.without_victims = throttle.forgoes_victims(pod)
             world.cache.update_snapshot()
             if extenders is None:
                 decision = decide(world, pod, profile, state)

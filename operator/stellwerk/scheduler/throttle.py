@@ -224,10 +224,7 @@ class Throttle:
 
     def forgoes_victims(self, pod: PodInfo) -> bool:
         """Return whether an attempt for a pod must do without a search for victims."""
-        spent = self.slow_namespaces.spent
-        return bool(spent) and self.slow_namespaces.waits(
-            pod.namespace, SlowSearch.VICTIMS, pod.priority
-        )
+        return self.slow_namespaces.waits(pod.namespace, SlowSearch.VICTIMS, pod.priority)
 
     def took(
         self,
