@@ -45,24 +45,17 @@ from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.profiles.default_profile import ensure_profile, keep_profile
 from stellwerk.profiles.history import RevisionHistory
-from stellwerk.profiles.loader import (
-    NewPlugins,
-    ProfileLoader,
-    ensure_profile,
-    keep_profile,
-)
+from stellwerk.profiles.loader import NewPlugins, ProfileLoader
 from stellwerk.profiles.moves import PodsWithoutProfile
 from stellwerk.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.profiles.status_writer import ProfileStatusWriter
 from stellwerk.profiles.unserved import UnservedPods
-from stellwerk.scheduler.api_dispatcher import APIDispatcher, KeyedLocks, StatusReports
-from stellwerk.scheduler.binding_cycle import (
-    BindingCycle,
-    BindingOutcomes,
-    BindingTasks,
-    WaitingPodsMap,
-)
+from stellwerk.scheduler.api_dispatcher import APIDispatcher, KeyedLocks
+from stellwerk.scheduler.binding_cycle import BindingCycle
+from stellwerk.scheduler.binding_outcomes import BindingOutcomes
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, Predicates, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
@@ -84,11 +77,13 @@ from stellwerk.scheduler.observers.instruments import (
     sample_queues,
 )
 from stellwerk.scheduler.observers.recording import Recording, recording_to
-from stellwerk.scheduler.plugin_inputs import PluginInputs
+from stellwerk.scheduler.plugin_sources import PluginSources
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
-from stellwerk.scheduler.throttle import Fairness, SlowSpecs
+from stellwerk.scheduler.status_reports import StatusReports
+from stellwerk.scheduler.throttle import Throttle
+from stellwerk.scheduler.waiting_pods_map import WaitingPodsMap
 from stellwerk.scheduler.worker_process import WorkerProcess
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
@@ -183,7 +178,7 @@ class Operator:
         self.raw = RawObjects(client)
         self.worker = WorkerProcess()
         self.web = WebClient(destinations=options.destinations, elsewhere=self.worker.computed)
-        self.inputs = PluginInputs(
+        self.sources = PluginSources(
             client,
             self.web,
             self.world.objects,
@@ -220,7 +215,7 @@ class Operator:
         )
         self.group_conditions = GroupConditions(self.world, dispatcher)
         self.handlers = self._event_handlers(dispatcher, options)
-        self.handlers.on_own_kind = self.inputs.on_synced
+        self.handlers.on_own_kind = self.sources.on_synced
         self.profile_status = ProfileStatusWriter(self.world, self.loader, dispatcher)
         self.scheduler = self._scheduler(active, dispatcher, options.max_pod_complexity)
         self.audit = Audit(
@@ -284,7 +279,7 @@ class Operator:
             ),
             volume_counts=VolumeCounters(metrics),
             device_counts=DeviceCounters(metrics),
-            sources=self.inputs,
+            sources=self.sources,
             metrics=PluginFamilies(metrics),
         )
 
@@ -304,6 +299,7 @@ class Operator:
             self.preemption,
             failures,
         )
+        throttle = Throttle(world, self.budget, active, metrics)
         schedule_one = ScheduleOne(
             world,
             self.loader,
@@ -311,7 +307,7 @@ class Operator:
             self.bindings,
             binding,
             failures,
-            Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
+            throttle,
             self.group_conditions,
         )
         self._schedule_one = schedule_one
@@ -325,7 +321,7 @@ class Operator:
             QueueHistory(world),
             self.profile_status.described,
             self.loader.shadows.described,
-            schedule_one.throttled,
+            throttle.why_slow,
             max_pod_complexity,
         )
         return Scheduler(
@@ -545,7 +541,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         operator = Operator(client, recorder, metrics, clock, options, fence)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
-        stack.push_async_callback(operator.inputs.close)
+        stack.push_async_callback(operator.sources.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         leadership.published = partial(_published, guard)
         first_answer = FirstAnswer(client, clock, random.random)
@@ -579,7 +575,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             jitter=random.random,
             on_signal=ending.on_signal,
             options=OperatorOptions(
-                own_kinds=operator.inputs,
+                own_kinds=operator.sources,
                 identity=leadership.identity,
             ),
             redelivery=operator.redelivery,

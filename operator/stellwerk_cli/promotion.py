@@ -14,7 +14,7 @@ import orjson
 
 from stellwerk.framework.services import ClusterClient
 from stellwerk.profiles.spec.profile import API_VERSION, PLURAL
-from stellwerk.profiles.spec.profile_spec import PROMOTION_ANNOTATION
+from stellwerk.profiles.spec.spec_fields import PROMOTION_ANNOTATION
 from stellwerk_kube.errors import AbsentError, Conflict, NotFound, SchedulerError
 from stellwerk_kube.json_values import JsonObject
 

@@ -25,7 +25,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import load_profile
-from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, SLICE_SECONDS
+from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, TIME_SLICE_SECONDS
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_cache, make_node, make_pod
@@ -122,7 +122,7 @@ def stretches(framework: Framework, snapshot: Snapshot, pod: PodInfo) -> Iterato
 def in_slices(work: Iterator[None], now: Callable[[], float]) -> Iterator[float]:
     began = now()
     for _ in work:
-        if now() - began > SLICE_SECONDS:
+        if now() - began > TIME_SLICE_SECONDS:
             yield now() - began
             began = now()
     yield now() - began

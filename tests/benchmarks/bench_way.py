@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from typing_extensions import override
 
-from stellwerk.scheduler import binding_cycle
+from stellwerk.scheduler import binding_tasks
 from stellwerk_kube.clock import VirtualClock
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
@@ -37,7 +37,7 @@ _TURNS: Final = 100
 _PACED_NODES: Final = 5000
 _BACKLOG: Final = 1500
 _PAUSE_SECONDS: Final = 0.001
-_ONE_BY_ONE: Final = binding_cycle.MAX_BINDINGS_IN_FLIGHT + 1
+_ONE_BY_ONE: Final = binding_tasks.MAX_BINDINGS_IN_FLIGHT + 1
 
 
 class _RealClock(VirtualClock):
@@ -101,9 +101,9 @@ class _Paced:
         self._world.apply(
             *(make_pod(name, cpu="10m", scheduler_name="stellwerk") for name in names)
         )
-        while len(self._unanswered) < binding_cycle.MAX_BINDINGS_IN_FLIGHT:  # noqa: ASYNC110
+        while len(self._unanswered) < binding_tasks.MAX_BINDINGS_IN_FLIGHT:  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_SECONDS)
-        measured = _BACKLOG - binding_cycle.MAX_BINDINGS_IN_FLIGHT
+        measured = _BACKLOG - binding_tasks.MAX_BINDINGS_IN_FLIGHT
         began = time.process_time()
         for _ in range(measured):
             self._unanswered.popleft().set_result(None)
@@ -119,7 +119,7 @@ class _Paced:
 async def paced(pairs: int) -> list[tuple[float, float]]:
     """Microseconds of CPU time a pod, one by one and in rows."""
     async with AsyncExitStack() as stack:
-        with patch.object(binding_cycle, "_SLOTS_AT_ONCE", _ONE_BY_ONE):
+        with patch.object(binding_tasks, "MIN_FREE_SHARE", _ONE_BY_ONE):
             one_by_one = _Paced(await stack.enter_async_context(running(_RealClock())))
         rows = _Paced(await stack.enter_async_context(running(_RealClock())))
         gc.freeze()

@@ -24,7 +24,8 @@ from stellwerk.framework.filter_phase import FilterPhase
 from stellwerk.framework.score_phase import ScorePhase
 from stellwerk.handlers.delivery import Delivery
 from stellwerk.scheduler import event_handlers
-from stellwerk.scheduler.binding_cycle import BindingCycle, BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingCycle
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk_cli import cli

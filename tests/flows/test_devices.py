@@ -123,7 +123,7 @@ def test_a_search_that_outlasts_its_turn_goes_on_in_slices(
 
     in_slices_itself = time_slice.in_slices
     monkeypatch.setattr(schedule_one, "FILTER_SLICE_SECONDS", -1.0)
-    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(time_slice, "TIME_SLICE_SECONDS", -1.0)
 
     async def story(world: VirtualCluster) -> None:
         world.apply(

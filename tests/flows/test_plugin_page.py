@@ -114,7 +114,7 @@ async def test_objects_of_a_kind_of_its_own_decide_and_wake() -> None:
         world.apply(make_node("n"))
         enabled = {"filter": {"enabled": [{"name": "OutOfService"}]}}
         assert await placed(world, plugins=enabled) is None
-        assert [kind.plural for kind in world.operator.inputs.kinds] == ["outages"]
+        assert [kind.plural for kind in world.operator.sources.kinds] == ["outages"]
         handlers.on_object("Outage", "DELETED", outage)
         await eventually(lambda: world.node_of("web") == "n")
 

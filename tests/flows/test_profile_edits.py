@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from stellwerk.profiles import loader as profile_loader
+from stellwerk.profiles import default_profile
 from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
@@ -163,7 +163,7 @@ async def test_the_default_profile_is_made_again_once_its_definition_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A definition that is deleted takes all profiles with it; said meanwhile, and mended after."""
-    monkeypatch.setattr(profile_loader, "EMPTY_SECONDS", 0.1)
+    monkeypatch.setattr(default_profile, "EMPTY_SECONDS", 0.1)
     ports: list[int] = []
 
     async def asked(path: str) -> tuple[int, str]:

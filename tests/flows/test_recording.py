@@ -168,7 +168,7 @@ def test_each_kind_of_decision_comes_out_again(tmp_path: Path, kind: str, hashed
 async def test_what_came_between_the_members_of_a_group_comes_there_again(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "TIME_SLICE_SECONDS", 0.0)
     file = tmp_path / "journal"
     await record_gangs(JournalOptions(file), seed=seed)
     replay, journal = replayed(file)

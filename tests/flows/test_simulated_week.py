@@ -16,7 +16,7 @@ def test_after_a_week_of_rollouts_drains_failures_and_jobs_all_is_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A look at the profiles' statuses in every second would be a third of the whole week's work.
-    monkeypatch.setattr(profile_status, "LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(profile_status, "STATUS_ROUND_SECONDS", 60.0)
 
     async def flow(clock: VirtualClock) -> None:
         options = ClusterOptions(seed=1)

@@ -54,12 +54,12 @@ async def operator_on(
 def prompt() -> Iterator[None]:
     """What an operator of this process looks after now and then, it looks after at once.
 
-    How often it does is for test_profile_status.py and its like, in virtual time.
+    How often it does is for unit tests in virtual time.
     """
     with (
-        patch.object(profile_status_writing, "LOOK_SECONDS", 0.05),
-        patch.object(profile_status_writing, "COUNTS_SECONDS", 0.1),
-        patch.object(profile_history, "LOOK_SECONDS", 0.05),
+        patch.object(profile_status_writing, "STATUS_ROUND_SECONDS", 0.05),
+        patch.object(profile_status_writing, "MIN_COUNTS_SECONDS", 0.1),
+        patch.object(profile_history, "HISTORY_ROUND_SECONDS", 0.05),
         patch.object(unserved, "ROUND_SECONDS", 0.1),
     ):
         yield

@@ -234,7 +234,7 @@ class VirtualCluster:
         """
         self._scheduling.cancel()
         await asyncio.wait({self._scheduling})
-        await self.operator.inputs.close()
+        await self.operator.sources.close()
         await self.operator.extenders.close()
         if not self._scheduling.cancelled():
             self._scheduling.result()
@@ -396,7 +396,7 @@ class VirtualCluster:
 
     def _watch_for_plugins(self) -> None:
         """Kinds of plugins are watched from the moment in which one asks for them."""
-        inputs = self.operator.inputs
+        sources = self.operator.sources
 
         def watch(kind: PluginKind) -> None:
             watched = WatchedKind(kind.kind, kind.group, kind.version, kind.plural, optional=True)
@@ -406,9 +406,9 @@ class VirtualCluster:
             else:
                 self.operator.handlers.on_synced(kind.kind)
 
-        for kind in inputs.kinds:
+        for kind in sources.kinds:
             watch(kind)
-        inputs.on_kind = watch
+        sources.on_kind = watch
 
     def _on_change(self, storage_name: str, event: StoreEvent) -> None:
         sink = self._sinks.get(storage_name)

@@ -1,6 +1,6 @@
 """HTTP to addresses that profiles name: extenders connect by it, sources of plugins' numbers ask.
 
-`scheduler.plugin_inputs` hands `WebClient` to sources of numbers. Invariant: a request ends within
+`scheduler.plugin_sources` hands `WebClient` to sources of numbers. Invariant: a request ends within
 its time with an answer of at most so many bytes, or a WebError; no text shows a password or a
 token; no redirect is followed, and the address that was checked is the one connected to.
 """

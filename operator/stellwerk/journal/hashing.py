@@ -35,7 +35,7 @@ from stellwerk.journal.entries import (
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
 from stellwerk.profiles.spec import plugin_args
 from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS, GANG_SCHEDULING
-from stellwerk.profiles.spec.profile_spec import SchedulerProfileSpec
+from stellwerk.profiles.spec.spec_fields import SchedulerProfileSpec
 from stellwerk_kube.json_values import JsonObject
 
 _WORDS: Final = frozenset(

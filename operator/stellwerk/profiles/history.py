@@ -1,6 +1,7 @@
 """Keeps the last accepted specs of every SchedulerProfile, as ControllerRevisions.
 
-The profile loader shows what is accepted, `app` runs the writer beside the scheduler. Invariant:
+The profile loader shows what is accepted (`RevisionHistory.look`), `app` runs the writer beside the
+scheduler; `spec/revision.py` has the form of a revision. Invariant:
 only the process that leads writes; nothing is written where nothing changed; of a profile ten
 revisions remain; and whatever the API answers, scheduling goes on as if there were no history.
 """
@@ -13,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from stellwerk.framework.services import ClusterClient
-from stellwerk.profiles.loader import ProfileEntry, ProfileLoader
+from stellwerk.profiles.entry import ProfileEntry
+from stellwerk.profiles.loader import ProfileLoader
 from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.profiles.spec.revision import (
-    HIGHEST_NUMBER,
     KEPT_REVISIONS,
+    MAX_REVISION_NUMBER,
     Acceptance,
     Revision,
     read_revision,
@@ -35,11 +37,12 @@ from stellwerk_kube.errors import ApiError, ConfigurationError, NotFound, NotLea
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
+HISTORY_ROUND_SECONDS: Final = 1.0
+"""Pause between two rounds: an accepted spec is written this much later at the most."""
 COUNT_SECONDS: Final = 60.0
-"""The time between two writes of the number of scheduled pods, while it changes."""
-FAILURE_SECONDS: Final = 30.0
-"""The time without a call to the API after a failure."""
+"""Time between two writes of the number of scheduled pods, while it changes."""
+HISTORY_RETRY_SECONDS: Final = 30.0
+"""Time without a call to the API after a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +65,16 @@ class _Tracked:
     counted: str = ""
     """The name of the revision that is in use; empty: not known yet."""
     carried: int = 0
-    """Pods that it had scheduled by `since`."""
+    """Pods that this revision had scheduled before, as written in the cluster."""
     since: int = 0
-    """Of the process's own count of the profile's pods."""
+    """The profile's pods that this process had scheduled when it began to count for `counted`."""
 
     def note(self, noted: _Noted) -> None:
         self.latest = noted
         self.pending.append(noted)
 
     def count_for(self, revision: Revision, since: int) -> None:
-        """From here on pods are scheduled by this revision."""
+        """Count pods for this revision from here on."""
         self.counted, self.carried, self.since = revision.name, revision.scheduled_pods, since
 
 
@@ -86,16 +89,17 @@ class RevisionHistory:
         self._tracked: dict[str, _Tracked] = {}
         """By uid of the profile."""
         self._uids: dict[str, str] = {}
-        """Of these profiles, by name."""
+        """The uids of these profiles, by name."""
         self._revisions: dict[str, list[Revision]] | None = None
-        """What the cluster holds, without the specs, by uid of the profile; None: to be read."""
+        """The revisions in the cluster, without their specs, by uid of the profile; None: they are
+        still to be read."""
         self._count_at_seconds = 0.0
         self._retry_at_seconds = 0.0
         self._failing = False
 
     def follow(self, loader: ProfileLoader) -> Self:
         """Look whenever the loader's verdicts are new."""
-        loader.on_served = self.look
+        loader.on_judged = self.look
         return self
 
     def look(self, entries: Mapping[str, ProfileEntry | None]) -> None:
@@ -130,8 +134,8 @@ class RevisionHistory:
                 await self.write_due()
             except Exception:
                 logger.exception("the history of profiles could not be worked out")
-                self._retry_at_seconds = self._clock.monotonic() + FAILURE_SECONDS
-            await asyncio.sleep(LOOK_SECONDS)
+                self._retry_at_seconds = self._clock.monotonic() + HISTORY_RETRY_SECONDS
+            await asyncio.sleep(HISTORY_ROUND_SECONDS)
 
     async def write_due(self) -> None:
         """Write what is new, and once a minute the counts; a failure is logged once."""
@@ -167,7 +171,7 @@ class RevisionHistory:
     def _failed(self, failure: SchedulerError) -> None:
         """Begin again later, with what the cluster holds then."""
         self._revisions = None
-        self._retry_at_seconds = self._clock.monotonic() + FAILURE_SECONDS
+        self._retry_at_seconds = self._clock.monotonic() + HISTORY_RETRY_SECONDS
         for tracked in self._tracked.values():
             # What was written may be what has vanished: the latest is compared again.
             if tracked.latest is not None and not tracked.pending:
@@ -237,7 +241,7 @@ class RevisionHistory:
             del revisions[0]
 
     async def _create(self, accepted: Acceptance, number: int) -> Revision:
-        if number >= HIGHEST_NUMBER:
+        if number >= MAX_REVISION_NUMBER:
             raise ConfigurationError(
                 f"the newest revision of SchedulerProfile {accepted.profile} has the highest "
                 "number that there is; delete it"

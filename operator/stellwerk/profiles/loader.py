@@ -1,155 +1,70 @@
 """From SchedulerProfile objects seen in the cluster to served profiles, while the operator runs.
 
-Event handlers hand in objects, the status writer asks for verdicts; what serves is written into the
-World's `Profiles`. `app` creates the default profile where none exists (`ensure_profile`), makes it
-again when the last one goes (`keep_profile`), and runs NewPlugins beside the scheduler.
-Invariant: a schedulerName is served by the newest version that
-could be accepted of the profile that wins it; a bad edit changes nothing but the verdict, and no
-edit changes anything in the middle of a scheduling cycle.
+An object came (`ProfileLoader.on_object`, called by event handlers): it is checked. Who must be
+judged anew? `ProfileDependencies` knows. Who serves? The versions of those objects are chosen, get
+their frameworks (`ProfileFrameworks`) and are written into the World's `Profiles`, which the queue
+and decisions read; pods that wait follow (`ProfileMoves`). `ProfileStatusWriter` and
+`RevisionHistory` report the verdicts, which stand in the entries. Invariant: a schedulerName is
+served by the newest version that could be accepted of the profile that wins it; a bad edit changes
+nothing but the verdict, and no edit changes anything in the middle of a scheduling cycle.
 """
 
 import asyncio
 import logging
-from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from itertools import islice
-from math import inf
 from typing import Final
 
-from pydantic import BaseModel
-
 from stellwerk.framework.handle import RandomNumbers, Services
-from stellwerk.framework.services import ClusterClient
-from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
-from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import add_installed, installed_points, known_plugins
+from stellwerk.profiles.dependencies import NO_CLAIMS, ProfileDependencies, ProfileGroup
+from stellwerk.profiles.entry import (
+    INVALID,
+    NOT_ALLOWED,
+    NOTHING_TO_SHADOW,
+    ProfileEntry,
+    Refusal,
+)
+from stellwerk.profiles.frameworks import ProfileFrameworks
 from stellwerk.profiles.moves import PodsWithoutProfile, ProfileMoves
 from stellwerk.profiles.shadows import Shadows
-from stellwerk.profiles.spec.plugin_description import ExtensionPoint, PluginDescription
+from stellwerk.profiles.spec.plugin_description import PluginDescription
 from stellwerk.profiles.spec.profile import (
-    API_VERSION,
-    KIND,
-    PLURAL,
     LoadedProfile,
     Rejected,
     arbitrate,
-    first_profile,
     load_profile,
     operator_of,
-    queue_order,
 )
 from stellwerk.scheduler.extenders.pool import ExtenderPool
-from stellwerk.world.extenders import Extenders
-from stellwerk.world.profile_selectors import Age
-from stellwerk.world.profiles import MOST_COMPARED, ProfileActivity, RecordedRandom, ServedProfile
+from stellwerk.world.profiles import MOST_COMPARED
 from stellwerk.world.world import World
 from stellwerk_kube.compatibility import Compatibility
-from stellwerk_kube.errors import (
-    Conflict,
-    DestinationError,
-    Forbidden,
-    ProfileError,
-    SchedulerError,
-    UnknownPluginError,
-)
+from stellwerk_kube.errors import DestinationError, ProfileError, UnknownPluginError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import suggestion
 
 logger = logging.getLogger(__name__)
 
-
-_AT_ONCE: Final = 64
-"""So many objects are compared with each other as soon as one of them has changed."""
-_MADE_AT_ONCE: Final = 8
-"""So many frameworks are made at once; one takes a millisecond."""
-_PAUSE_PER_OBJECT: Final = 20e-6
-"""The time for others after an object was compared, which takes a fifth of that."""
-_PAUSE_PER_FRAMEWORK: Final = 4e-3
-"""After a framework was made."""
-_IN_CYCLE: Final = 1e-3
-"""The time until a cycle is looked at again."""
-INVALID: Final = "Invalid"
-NOT_ALLOWED: Final = "ExtenderNotAllowed"
-NOTHING_TO_SHADOW: Final = "NothingToShadow"
-MOST_NAMED: Final = 5
-"""Profiles that a probe names when none of them can be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The reason why the newest version of a profile is not accepted."""
-
-    reason: str
-    """For the condition: Invalid, ExtenderNotAllowed, SchedulerNameTaken, QueueSortDiffers and so
-    on."""
-    message: str
-
-
-@dataclass(slots=True)
-class ProfileEntry:
-    """One object as last seen, and what became of it."""
-
-    obj: JsonObject
-    newest: LoadedProfile | None = None
-    """The newest version, if it is valid in itself."""
-    flaw: Refusal | None = None
-    """The reason why the newest version is not valid."""
-    lacks_plugin: bool = False
-    """Whether the flaw is a plugin that is not installed."""
-    good: LoadedProfile | None = None
-    """The last version that was accepted."""
-    good_spec: JsonObject | None = None
-    """Its spec, as the user wrote it."""
-    serving: LoadedProfile | None = None
-    """The version that schedules pods now."""
-    refusal: Refusal | None = None
-    """The flaw, or the conflict with another profile; worked out anew when any profile changes."""
-    activity: ProfileActivity = field(default_factory=ProfileActivity)
-
-    @property
-    def name(self) -> str:
-        """The name of the object."""
-        return str(self.obj["metadata"]["name"])
-
-    @property
-    def age(self) -> Age:
-        """The place of the object among others: the oldest comes first."""
-        metadata = self.obj["metadata"]
-        return str(metadata.get("creationTimestamp") or ""), self.name
-
-    @property
-    def generation(self) -> int:
-        """The generation that was looked at."""
-        return int(self.obj["metadata"].get("generation") or 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Claims:
-    """What verdicts on other profiles may depend on."""
-
-    scheduler_names: frozenset[str]
-    """Of its newest version, of the last good one, and as it is written."""
-    age: Age | None
-    """None: no version may schedule pods."""
-    shadow_of: str
-
-
-_NO_CLAIMS: Final = _Claims(frozenset(), None, "")
-
-
-@dataclass(frozen=True, slots=True)
-class _Together:
-    """Objects that claim the same schedulerNames, directly or by way of others."""
-
-    names: Collection[str]
-    """Of the objects, of which some may be gone."""
-    scheduler_names: Collection[str]
+MAX_JUDGED_AT_ONCE: Final = 64
+"""Groups that are judged before an event handler returns, and objects in one of these groups. More
+groups, and larger ones, are judged beside other work. To judge an object takes about 4 µs."""
+MAX_FRAMEWORKS_AT_ONCE: Final = 8
+"""Frameworks that are made before an event handler returns; one takes a millisecond."""
+PAUSE_SECONDS_PER_OBJECT: Final = 20e-6
+"""Pause for other work after an object was judged beside it. To judge one takes a fifth of that."""
+PAUSE_SECONDS_PER_FRAMEWORK: Final = 4e-3
+"""Pause for other work after a framework was made beside it, four times as long as that takes."""
+CYCLE_CHECK_SECONDS: Final = 1e-3
+"""Pause after which it is checked again whether the scheduling cycle under way has ended."""
+MAX_NAMED_PROFILES: Final = 5
+"""Profiles that `unready` names; the sentence stands in `/readyz` and has to stay short."""
 
 
 class ProfileLoader:
@@ -176,52 +91,36 @@ class ProfileLoader:
             without_profile: gives pods up when their profile comes, takes them when it goes.
             seeded: makes the generator of a profile with a `tieBreakSeed`.
             metrics: counts the verdicts.
-            max_complexity: of what a profile adds to pods, as of pods themselves.
+            max_complexity: the limit on what a profile adds to pods, the same as for pods.
         """
         self._world = world
-        self._services = services
         self._known = known_plugins
         self.extenders = extenders
         self.without_profile = without_profile
         self.moves = ProfileMoves(world, without_profile)
-        self._seeded = seeded
         self._metrics = metrics
         self._max_complexity = max_complexity
         self.operator_name = ""
-        """Profiles with it as their label count; empty: those without the label."""
+        """The name of this operator, which serves profiles with it as their label; empty: profiles
+        without the label."""
         self.entries: dict[str, ProfileEntry] = {}
         """By object name."""
-        self._assemblies: dict[str, Assembly] = {}
-        """By schedulerName."""
-        self._random: dict[str, RecordedRandom] = {}
-        """The generators of assemblies with a seed, by schedulerName."""
+        self._dependencies = ProfileDependencies()
+        self._frameworks = ProfileFrameworks(world, services, seeded, metrics)
         self.shadows = Shadows(world, services, seeded, metrics)
-        self.on_served: Callable[[Mapping[str, ProfileEntry | None]], None] = lambda _: None
-        """Is called with the objects whose verdicts are new, by name; None: one is gone."""
-        self.unsaid: set[str] = set()
-        """The names of those that are new since their statuses were looked at."""
+        self.on_judged: Callable[[Mapping[str, ProfileEntry | None]], None] = lambda _: None
+        """Called with the objects that were judged, by name; None: the object is gone."""
+        self._unreported: set[str] = set()
+        """The names of objects that are new, or were judged, since `take_unreported`."""
         self._in_cycle = False
-        self._claims: dict[str, _Claims] = {}
-        """By object name."""
-        self._naming: dict[str, dict[str, None]] = {}
-        """The names of the objects that claim a schedulerName, by that."""
-        self._beside: dict[str, dict[str, None]] = {}
-        """The names of the shadows of an object, by its name."""
-        self._by_age: list[Age] = []
-        """The objects of which a version may schedule pods, the oldest first."""
-        self._oldest: tuple[str, object] = ("", None)
-        """(name, QueueSort) of the oldest of them as of the last look."""
-        self._dirty: dict[str, set[str]] = {}
-        """The names of objects whose verdicts are to be worked out, with schedulerNames that they
-        have claimed before."""
         self.emptied = asyncio.Event()
         """Set when the cluster has no object; `keep_profile` waits for it."""
         self.in_memory = ""
         """The name of the default profile while it serves without an object; empty: it does not."""
-        self._rest: asyncio.Task[None] | None = None
-        """Works out those of them that are too many to be worked out at once."""
+        self._judging: asyncio.Task[None] | None = None
+        """Judges what is too much to be judged before an event handler returns."""
 
-    # --- what event handlers tell ---------------------------------------------------------------
+    # --- an object came -------------------------------------------------------------------------
 
     def parse(self, obj: JsonObject) -> LoadedProfile | ProfileError:
         """The profile checked and resolved, or why it cannot be used; in any thread."""
@@ -242,17 +141,20 @@ class ProfileLoader:
         gone: bool,
         parse: Callable[[JsonObject], LoadedProfile | ProfileError] | None = None,
     ) -> None:
-        """An object was added, changed or deleted; `parse` may know what `self.parse` gives."""
+        """Take an object that was added, changed or deleted.
+
+        `parse` may know already what `self.parse` gives.
+        """
         name = obj["metadata"]["name"]
         if self.in_memory and not gone and operator_of(obj) == self.operator_name:
-            # It stood in for the objects of the cluster, of which this is one.
+            # The profile in memory stood in for the objects of the cluster, of which this is one.
             if name != self.in_memory and self.entries.pop(self.in_memory, None):
-                self._note(self.in_memory)
+                self._dependencies.change(self.in_memory, None)
             self.in_memory = ""
         if gone or operator_of(obj) != self.operator_name:
             if self.entries.pop(name, None) is None:
                 return
-            self._note(name)
+            self._dependencies.change(name, None)
             logger.info("SchedulerProfile %s is gone", name)
             self._metrics.profile_reloads.labels("gone").inc()
             if not self.entries:
@@ -262,7 +164,7 @@ class ProfileLoader:
             if entry is not None and _same_object(entry.obj, obj):
                 same_spec = entry.obj.get("spec") == obj.get("spec")
                 entry.obj = obj
-                self.unsaid.add(name)
+                self._unreported.add(name)
                 if same_spec:
                     # Most events of a profile are echoes of its status.
                     return
@@ -270,76 +172,17 @@ class ProfileLoader:
                 entry = self.entries[name] = ProfileEntry(obj)
                 self._restore(entry)
             self._load(entry, (parse or self.parse)(obj))
-        self._serve_soon()
-
-    def is_empty(self) -> bool:
-        """Whether the cluster has no object, as far as is known."""
-        return self.entries.keys() <= {self.in_memory}
-
-    def unready(self) -> str | None:
-        """The reason for which no pod is scheduled; None: a profile serves, or shadows one."""
-        if self._world.profiles.served or any(
-            entry.newest is not None and entry.newest.spec.shadow_of
-            for entry in self.entries.values()
-        ):
-            return None
-        if not self.entries:
-            return "no profile serves: there is no SchedulerProfile"
-        names = ", ".join(islice(sorted(self.entries), MOST_NAMED))
-        return f"no profile serves: no version of {names} can be used"
-
-    def lacks_plugins(self) -> bool:
-        """Whether a profile waits for a plugin to be installed."""
-        return any(entry.lacks_plugin for entry in self.entries.values())
-
-    def on_new_plugins(self, known_plugins: Mapping[str, PluginDescription]) -> None:
-        """Plugins have joined those that profiles may name; here are all of them."""
-        self._known = known_plugins
-        for entry in self.entries.values():
-            if entry.lacks_plugin:
-                self._load(entry, self.parse(entry.obj))
-        self._serve_soon()
-
-    def follow(self, compatibility: Compatibility) -> None:
-        """Decide as this release from here on wherever a profile says `compatibility: auto`."""
-        if compatibility == self._world.profiles.compatibility:
-            return
-        self._world.profiles.compatibility = compatibility
-        for entry in self.entries.values():
-            # What a release refuses, another may accept.
-            self._load(entry, self.parse(entry.obj))
-        self._serve_soon()
-
-    def _serve_soon(self) -> None:
-        """Serve what changed now, or after the cycle that is under way."""
-        if not self._in_cycle:
-            self._serve()
-
-    @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """For the time of a scheduling cycle: changes that come meanwhile count from the next on.
-
-        Only a cycle that waits for extenders can be overtaken. Its plugins keep state of PreFilter,
-        which those of another version may not understand.
-        """
-        self._in_cycle = True
-        try:
-            yield
-        finally:
-            self._in_cycle = False
-            if self._dirty:
-                self._serve()
-
-    # --- loading one object ---------------------------------------------------------------------
+        self._judge_soon()
 
     def _load(self, entry: ProfileEntry, parsed: LoadedProfile | ProfileError) -> None:
+        """Take the newest version of an object, or its flaw."""
         entry.lacks_plugin = isinstance(parsed, UnknownPluginError)
         if isinstance(parsed, ProfileError):
             reason = NOT_ALLOWED if isinstance(parsed, DestinationError) else INVALID
             entry.newest, entry.flaw = None, Refusal(reason, str(parsed))
         else:
             entry.newest, entry.flaw = parsed, None
-        self._note(entry.name)
+        self._dependencies.change(entry.name, entry.claims)
 
     def _restore(self, entry: ProfileEntry) -> None:
         """Find the last good version of an object that is new to this process in its status."""
@@ -361,114 +204,120 @@ class ProfileLoader:
         else:
             entry.good, entry.good_spec = parsed, spec
 
-    # --- serving all of them --------------------------------------------------------------------
+    def on_new_plugins(self, known_plugins: Mapping[str, PluginDescription]) -> None:
+        """Load the profiles that lacked a plugin: these are all plugins that they may name now."""
+        self._known = known_plugins
+        for entry in self.entries.values():
+            if entry.lacks_plugin:
+                self._load(entry, self.parse(entry.obj))
+        self._judge_soon()
 
-    def _serve(self) -> None:
-        """Work out verdicts that are to be new: a few at once, the rest beside other work."""
-        looked = made = 0
-        while self._dirty and looked < _AT_ONCE and made < _MADE_AT_ONCE:
-            together = self._together(_AT_ONCE)
-            if together is None:
+    def follow(self, compatibility: Compatibility) -> None:
+        """Decide as this release from here on wherever a profile says `compatibility: auto`."""
+        if compatibility == self._world.profiles.compatibility:
+            return
+        self._world.profiles.compatibility = compatibility
+        for entry in self.entries.values():
+            # What a release refuses, another may accept.
+            self._load(entry, self.parse(entry.obj))
+        self._judge_soon()
+
+    # --- what others ask ------------------------------------------------------------------------
+
+    def is_empty(self) -> bool:
+        """Return whether the cluster has no object, as far as is known."""
+        return self.entries.keys() <= {self.in_memory}
+
+    def unready(self) -> str | None:
+        """Return why no pod is scheduled; None: a profile serves, or shadows one."""
+        if self._world.profiles.served or any(
+            entry.newest is not None and entry.newest.spec.shadow_of
+            for entry in self.entries.values()
+        ):
+            return None
+        if not self.entries:
+            return "no profile serves: there is no SchedulerProfile"
+        names = ", ".join(islice(sorted(self.entries), MAX_NAMED_PROFILES))
+        return f"no profile serves: no version of {names} can be used"
+
+    def lacks_plugins(self) -> bool:
+        """Return whether a profile waits for a plugin to be installed."""
+        return any(entry.lacks_plugin for entry in self.entries.values())
+
+    def take_unreported(self) -> set[str]:
+        """Return the names of the objects that are new or were judged since the last call."""
+        names, self._unreported = self._unreported, set()
+        return names
+
+    # --- who must be judged anew ----------------------------------------------------------------
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Judge nothing inside the block, which is a scheduling cycle; judge after it.
+
+        Only a cycle that waits, for extenders for example, can be overtaken by a change. Its
+        plugins keep state of PreFilter, which those of another version may not understand.
+        """
+        self._in_cycle = True
+        try:
+            yield
+        finally:
+            self._in_cycle = False
+            if self._dependencies.outdated:
+                self._judge_some()
+
+    def _judge_soon(self) -> None:
+        """Judge what changed now, or after the cycle that is under way."""
+        if not self._in_cycle:
+            self._judge_some()
+
+    def _judge_some(self) -> None:
+        """Judge a few groups at once, and start a task for the rest."""
+        outdated = self._dependencies.outdated
+        judged = made = 0
+        while outdated and judged < MAX_JUDGED_AT_ONCE and made < MAX_FRAMEWORKS_AT_ONCE:
+            group = self._dependencies.next_group(MAX_JUDGED_AT_ONCE)
+            if group is None:
                 break
-            looked += 1
-            made += self._settle(together)
-        if self._dirty and (self._rest is None or self._rest.done()):
-            self._rest = asyncio.get_running_loop().create_task(
-                self._serve_rest(), name="profiles", context=Context()
+            judged += 1
+            made += self._judge(group)
+        if outdated and (self._judging is None or self._judging.done()):
+            self._judging = asyncio.get_running_loop().create_task(
+                self._judge_rest(), name="profiles", context=Context()
             )
 
-    async def _serve_rest(self) -> None:
-        """Work out the others one by one, in a fifth of the time."""
-        while self._dirty:
-            together = None if self._in_cycle else self._together()
-            if together is None:
-                await asyncio.sleep(_IN_CYCLE)
+    async def _judge_rest(self) -> None:
+        """Judge the other groups one by one, in a fifth of the time."""
+        while self._dependencies.outdated:
+            group = None if self._in_cycle else self._dependencies.next_group()
+            if group is None:
+                await asyncio.sleep(CYCLE_CHECK_SECONDS)
             else:
-                made = self._settle(together)
-                objects = len(together.names)
-                await asyncio.sleep(_PAUSE_PER_OBJECT * objects + _PAUSE_PER_FRAMEWORK * made)
+                made = self._judge(group)
+                objects = len(group.names)
+                pause_seconds = PAUSE_SECONDS_PER_OBJECT * objects
+                await asyncio.sleep(pause_seconds + PAUSE_SECONDS_PER_FRAMEWORK * made)
 
-    # --- which verdicts depend on which ---------------------------------------------------------
+    # --- who serves -----------------------------------------------------------------------------
 
-    def _note(self, name: str) -> None:
-        """Versions of an object have come or gone: note its claims; its verdict is to be new."""
-        before, entry = self._claims.pop(name, _NO_CLAIMS), self.entries.get(name)
-        after = _NO_CLAIMS if entry is None else _claims(entry)
-        if entry is not None:
-            self._claims[name] = after
-        if after != before:
-            for scheduler_name in before.scheduler_names - after.scheduler_names:
-                _drop(self._naming, scheduler_name, name)
-            for scheduler_name in after.scheduler_names - before.scheduler_names:
-                self._naming.setdefault(scheduler_name, {})[name] = None
-            if before.shadow_of:
-                _drop(self._beside, before.shadow_of, name)
-            if after.shadow_of:
-                self._beside.setdefault(after.shadow_of, {})[name] = None
-            if before.age is not None:
-                del self._by_age[bisect_left(self._by_age, before.age)]
-            if after.age is not None:
-                insort(self._by_age, after.age)
-        self._dirty.setdefault(name, set()).update(before.scheduler_names)
+    def _judge(self, group: ProfileGroup) -> int:
+        """Choose versions of a group and serve them; returns the number of frameworks that changed.
 
-    def _look_at_oldest(self) -> LoadedProfile | None:
-        """The oldest version, beside which no other QueueSort is accepted.
-
-        With another one the verdicts on all are to be worked out.
+        The order matters: versions are chosen and get frameworks, which may refuse them; only then
+        are they served in the World, then shadows find what they decide beside, and at last the
+        queue follows.
         """
-        oldest = None
-        if self._by_age:
-            entry = self.entries[self._by_age[0][1]]
-            oldest = entry.newest or entry.good
-        now = ("", None) if oldest is None else (oldest.name, queue_order(oldest))
-        if now != self._oldest:
-            differing = now[1] != self._oldest[1]
-            self._oldest = now
-            for name, entry in self.entries.items():
-                if differing or (entry.refusal and entry.refusal.reason == "QueueSortDiffers"):
-                    self._dirty.setdefault(name, set())
-        return oldest
-
-    def _together(self, most: float = inf) -> _Together | None:
-        """The first object to be looked at, with those on which its verdict depends.
-
-        None: these are more than `most`, or there is none.
-        """
-        names, scheduler_names = dict[str, None](), dict[str, None]()
-        found = [next(iter(self._dirty))]
-        while found:
-            name = found.pop()
-            if name in names:
-                continue
-            names[name] = None
-            if len(names) > most:
-                return None
-            claimed = self._claims.get(name, _NO_CLAIMS).scheduler_names
-            for scheduler_name in (*claimed, *self._dirty.get(name, ())):
-                if scheduler_name not in scheduler_names:
-                    scheduler_names[scheduler_name] = None
-                    found += self._naming.get(scheduler_name, ())
-        return _Together(names, scheduler_names)
-
-    # --- serving what belongs together ----------------------------------------------------------
-
-    def _settle(self, together: _Together) -> int:
-        """Choose versions, and make, remake or take away frameworks; returns of how many."""
-        names, scheduler_names = together.names, together.scheduler_names
-        here = [self.entries[name] for name in names if name in self.entries]
-        here.sort(key=lambda entry: entry.age)
-        entries = {entry.name: entry for entry in here}
-        for name in names:
-            entries |= {
-                shadow: self.entries[shadow]
-                for shadow in self._beside.get(name, ())
-                if shadow not in entries
-            }
+        competing = [self.entries[name] for name in group.names if name in self.entries]
+        competing.sort(key=lambda entry: entry.age)
+        entries = {entry.name: entry for entry in competing}
+        for name in group.names:
+            for shadow in self._dependencies.shadows_of(name):
+                entries.setdefault(shadow, self.entries[shadow])
         refusals = {name: entry.refusal for name, entry in entries.items()}
-        order = self._queue_order()
+        order = self._frameworks.queue_order()
         changed: set[str] = set()
         winners = self._choose(entries)
-        while not self._assemble(winners, scheduler_names, changed):
+        while not self._make_frameworks(winners, group.scheduler_names, changed):
             winners = self._choose(entries)
         for entry in entries.values():
             entry.serving = None
@@ -476,18 +325,80 @@ class ProfileLoader:
             entry.serving = profile
             if profile is entry.newest and profile is not entry.good:
                 entry.good, entry.good_spec = profile, entry.obj["spec"]
-                self._note(entry.name)
-        for name in names:
-            self._dirty.pop(name, None)
-        selected = self._publish(scheduler_names, winners, here)
-        self._take_up_shadows({*names, *entries}, entries)
+                self._dependencies.change(entry.name, entry.claims)
+        self._dependencies.judged(group)
+        selected = self._publish(group.scheduler_names, winners, competing)
+        self._take_up_shadows({*group.names, *entries}, entries)
         self._log_refusals(refusals)
-        self.unsaid.update(entries)
-        self.on_served({**dict.fromkeys(names), **entries})
+        self._unreported.update(entries)
+        self.on_judged({**dict.fromkeys(group.names), **entries})
         if changed:
-            reordered = order is not None and order != self._queue_order()
-            self._requeue(sorted(changed), reordered=reordered, selected=selected)
+            self.moves.profiles_changed(selected=selected)
+            queue, now = self._world.queue, self._world.clock.monotonic()
+            if order is not None and order != self._frameworks.queue_order():
+                queue.reorder()
+            for scheduler_name in sorted(changed):
+                queue.retry_profile(scheduler_name, now)
         return len(changed)
+
+    def _choose(
+        self, entries: Mapping[str, ProfileEntry]
+    ) -> list[tuple[ProfileEntry, LoadedProfile]]:
+        """Choose the version of each of these profiles that serves, if one does.
+
+        Newest versions first; one that loses to an older profile gives way to the last good version
+        of its own object, which may still get along with the others.
+        """
+        oldest = self.entries.get(self._dependencies.oldest())
+        chosen = {
+            name: version
+            for name, entry in entries.items()
+            if (version := entry.version) is not None and not version.spec.shadow_of
+        }
+        for entry in entries.values():
+            entry.refusal = entry.flaw
+        while True:
+            gave_way = False
+            winners = []
+            verdicts = arbitrate(chosen.values(), None if oldest is None else oldest.version)
+            for name, verdict in verdicts.items():
+                entry, version = entries[name], chosen[name]
+                if not isinstance(verdict, Rejected):
+                    winners.append((entry, version))
+                    continue
+                entry.refusal = entry.refusal or Refusal(verdict.reason, verdict.message)
+                if version is entry.newest and entry.good not in (None, version):
+                    chosen[name] = entry.good
+                    gave_way = True
+            if not gave_way:
+                return winners
+
+    def _make_frameworks(
+        self,
+        winners: list[tuple[ProfileEntry, LoadedProfile]],
+        scheduler_names: Iterable[str],
+        changed: set[str],
+    ) -> bool:
+        """Make the frameworks of what serves, and note which changed.
+
+        False: a plugin refused its arguments. Its version is a flawed one from here on.
+        """
+        for entry, profile in winners:
+            try:
+                if self._frameworks.make(profile):
+                    changed.add(profile.scheduler_name)
+            except Exception as failure:  # noqa: BLE001 a plugin may refuse its arguments in any way
+                if profile is entry.newest:
+                    entry.newest, entry.flaw = None, Refusal(INVALID, _in_words(failure))
+                else:
+                    entry.good = None
+                self._dependencies.change(entry.name, entry.claims)
+                return False
+        taken = {profile.scheduler_name for _, profile in winners}
+        for name in scheduler_names:
+            if name not in taken and self._frameworks.take_away(name):
+                changed.add(name)
+        return True
 
     def _publish(
         self,
@@ -503,44 +414,26 @@ class ProfileLoader:
         for name in scheduler_names:
             self.extenders.serve(name, wanted.get(name, ()))
         served = {
-            profile.scheduler_name: self._served(
-                entry, profile, self.extenders.of(profile.scheduler_name)
+            profile.scheduler_name: self._frameworks.served(
+                profile, self.extenders.of(profile.scheduler_name), entry.activity
             )
             for entry, profile in winners
         }
         refusals: dict[str, str] = {}
         for entry in entries:
-            if entry.refusal is not None and _scheduler_name(entry):
+            if entry.refusal is not None and entry.scheduler_name:
                 message = f"SchedulerProfile {entry.name} is not accepted: {entry.refusal.message}"
-                refusals.setdefault(_scheduler_name(entry), message)
+                refusals.setdefault(entry.scheduler_name, message)
         return self._world.profiles.change(scheduler_names, served, refusals)
 
-    def _served(
-        self, entry: ProfileEntry, profile: LoadedProfile, extenders: Extenders | None
-    ) -> ServedProfile:
-        """The version as it is served; the same as before where all parts are, as of most it is."""
-        name = profile.scheduler_name
-        framework = self._assemblies[name].framework
-        random = self._random.get(name, self._world.random)
-        before = self._world.profiles.served.get(name)
-        if (
-            before is not None
-            and before.loaded is profile
-            and before.framework is framework
-            and before.random is random
-            and before.extenders is extenders
-            and before.activity is entry.activity
-        ):
-            return before
-        return ServedProfile(
-            profile, framework, random=random, extenders=extenders, activity=entry.activity
-        )
-
     def _take_up_shadows(self, names: Iterable[str], entries: Mapping[str, ProfileEntry]) -> None:
-        """Let profiles with shadowOf decide beside those that serve; of no others of the names."""
+        """Let the shadows among these profiles decide beside those that serve.
+
+        Objects of these names that are shadows no more stop to do so.
+        """
         wanted: list[tuple[LoadedProfile, str]] = []
         for entry in entries.values():
-            version = entry.newest or entry.good
+            version = entry.version
             if version is None or not version.spec.shadow_of:
                 continue
             target = self.entries.get(version.spec.shadow_of)
@@ -561,112 +454,13 @@ class ProfileLoader:
 
     def _why_nothing(self, shadow: LoadedProfile) -> str:
         """The reason why there is nothing that a profile could decide beside."""
-        name = shadow.spec.shadow_of
-        if self._claims.get(name, _NO_CLAIMS).shadow_of:
+        name, claims = shadow.spec.shadow_of, self._dependencies.claims
+        if claims.get(name, NO_CLAIMS).shadow_of:
             itself = "it cannot shadow itself" if name == shadow.name else "it is a shadow itself"
             return f'spec.shadowOf: "{name}" schedules no pods: {itself}'
-        others = (each for each, its in self._claims.items() if each != name and not its.shadow_of)
+        others = (each for each, its in claims.items() if each != name and not its.shadow_of)
         near = suggestion(name, islice(others, MOST_COMPARED))
         return f'spec.shadowOf: no SchedulerProfile "{name}" serves{near}'
-
-    def _requeue(self, changed: list[str], *, reordered: bool, selected: bool) -> None:
-        """Let the queue follow profiles whose framework was made, remade or taken away."""
-        queue, now = self._world.queue, self._world.clock.monotonic()
-        self.moves.profiles_changed(selected=selected)
-        if reordered:
-            queue.reorder()
-        for name in changed:
-            queue.retry_profile(name, now)
-
-    def _choose(
-        self, entries: Mapping[str, ProfileEntry]
-    ) -> list[tuple[ProfileEntry, LoadedProfile]]:
-        """The version of each of these profiles that serves, where one does.
-
-        Newest versions first; one that loses to an older profile gives way to the last good version
-        of its own object, which may still get along with the others.
-        """
-        oldest = self._look_at_oldest()
-        chosen = {
-            name: version
-            for name, entry in entries.items()
-            if (version := entry.newest or entry.good) is not None and not version.spec.shadow_of
-        }
-        for entry in entries.values():
-            entry.refusal = entry.flaw
-        while True:
-            gave_way = False
-            winners = []
-            for name, verdict in arbitrate(chosen.values(), oldest).items():
-                entry, version = entries[name], chosen[name]
-                if not isinstance(verdict, Rejected):
-                    winners.append((entry, version))
-                    continue
-                entry.refusal = entry.refusal or Refusal(verdict.reason, verdict.message)
-                if version is entry.newest and entry.good not in (None, version):
-                    chosen[name] = entry.good
-                    gave_way = True
-            if not gave_way:
-                return winners
-
-    def _assemble(
-        self,
-        winners: list[tuple[ProfileEntry, LoadedProfile]],
-        names: Iterable[str],
-        changed: set[str],
-    ) -> bool:
-        """Make what is served of these names, noting what changed; False: a version is unfit."""
-        for entry, profile in winners:
-            try:
-                if self._take_up(profile):
-                    changed.add(profile.scheduler_name)
-            except Exception as failure:  # noqa: BLE001 a plugin may refuse its arguments in any way
-                if profile is entry.newest:
-                    entry.newest, entry.flaw = None, Refusal(INVALID, _in_words(failure))
-                else:
-                    entry.good = None
-                self._note(entry.name)
-                return False
-        taken = {profile.scheduler_name for _, profile in winners}
-        for name in names:
-            if name not in taken and name in self._assemblies:
-                del self._assemblies[name]
-                self._random.pop(name, None)
-                changed.add(name)
-        return True
-
-    def _take_up(self, profile: LoadedProfile) -> bool:
-        """Serve a version; False if what serves already is the same."""
-        assembly = self._assemblies.get(profile.scheduler_name)
-        auto = self._world.profiles.compatibility
-        if (
-            assembly is not None
-            and (assembly.profile is profile or assembly.profile.spec == profile.spec)
-            and assembly.compatibility == auto.of(profile.spec.compatibility)
-        ):
-            assembly.profile = profile
-            return False
-        seed = profile.spec.tie_break_seed
-        if assembly is not None and assembly.profile.spec.tie_break_seed == seed:
-            assembly.reload(profile, auto)
-        else:
-            services = replace(self._services, compatibility=auto)
-            self._random.pop(profile.scheduler_name, None)
-            if seed is not None:
-                random = RecordedRandom(self._seeded(seed))
-                services = replace(services, random=random)
-                self._random[profile.scheduler_name] = random
-            self._assemblies[profile.scheduler_name] = Assembly(profile, services)
-        logger.info("SchedulerProfile %s serves %s", profile.name, profile.scheduler_name)
-        self._metrics.profile_reloads.labels("served").inc()
-        return True
-
-    def _queue_order(self) -> tuple[str, BaseModel | None] | None:
-        """The QueueSort plugin of all profiles with its arguments; None: no profile serves."""
-        for assembly in self._assemblies.values():
-            (name,) = assembly.profile.plugins.at(ExtensionPoint.QUEUE_SORT)
-            return name, assembly.profile.args.get(name)
-        return None
 
     def _log_refusals(self, before: Mapping[str, Refusal | None]) -> None:
         for name, refusal in before.items():
@@ -680,33 +474,9 @@ class ProfileLoader:
                 logger.info("SchedulerProfile %s is accepted again", name)
 
 
-def _claims(entry: ProfileEntry) -> _Claims:
-    version = entry.newest or entry.good
-    versions = [each for each in (entry.newest, entry.good) if each is not None]
-    names = {each.scheduler_name for each in versions} | {_scheduler_name(entry)} - {""}
-    shadow_of = "" if version is None else version.spec.shadow_of
-    age = None if version is None or shadow_of else entry.age
-    return _Claims(frozenset(names), age, shadow_of)
-
-
-def _drop(names: dict[str, dict[str, None]], key: str, name: str) -> None:
-    """Take a name away from those that are kept by a key."""
-    kept = names[key]
-    del kept[name]
-    if not kept:
-        del names[key]
-
-
 def _same_object(before: JsonObject, after: JsonObject) -> bool:
-    """Whether this is another version, and not another object with the same name."""
+    """Return whether this is another version, and not another object with the same name."""
     return bool(before["metadata"].get("uid") == after["metadata"].get("uid"))
-
-
-def _scheduler_name(entry: ProfileEntry) -> str:
-    """The schedulerName as it is written; empty: there is none."""
-    spec = entry.obj.get("spec")
-    name = spec.get("schedulerName") if isinstance(spec, dict) else None
-    return name if isinstance(name, str) else ""
 
 
 def _in_words(failure: Exception) -> str:
@@ -715,92 +485,9 @@ def _in_words(failure: Exception) -> str:
     return f"spec.plugins: {type(failure).__name__}: {failure}"
 
 
-_PATH: Final = f"/apis/{API_VERSION}/{PLURAL}"
-
-
-EMPTY_SECONDS: Final = 1.0
-"""Seconds without any profile before the default one is made again. A profile that is replaced by
-force is deleted and created within less."""
-MAX_RETRY_SECONDS: Final = 5.0
-"""Longest pause between two attempts to make the default profile. Each costs a request while the
-definition is missing, and a definition that comes back is noticed within this time."""
-
-
-async def ensure_profile(
-    loader: ProfileLoader, client: ClusterClient, handlers: WatchHandlers
-) -> None:
-    """Create the default profile if there is none; from memory if it cannot be created.
-
-    So a fresh installation schedules; an existing profile, however invalid, is never replaced.
-    """
-    if loader.entries:
-        return
-    manifest = first_profile(loader.operator_name)
-    try:
-        created = await client.create(_PATH, manifest)
-    except Conflict:
-        return
-    except SchedulerError as failure:
-        _serve_from_memory(loader, handlers, failure)
-        if not isinstance(failure, Forbidden):
-            loader.emptied.set()  # for `keep_profile`
-    else:
-        handlers.on_object(KIND, "ADDED", created)
-
-
-async def keep_profile(
-    loader: ProfileLoader, client: ClusterClient, handlers: WatchHandlers
-) -> None:
-    """Make the default profile whenever the cluster has none, until cancelled.
-
-    The definition of SchedulerProfiles may be gone with the last one. Then no profile can be
-    created, and none is served from memory, because those that were there are expected back. The
-    log, `/readyz` and `stellwerk_served_profiles` say meanwhile that no profile serves.
-    """
-    while True:
-        await loader.emptied.wait()
-        loader.emptied.clear()
-        await asyncio.sleep(EMPTY_SECONDS)
-        if not loader.entries:
-            logger.warning(
-                "no SchedulerProfile is left: no profile serves and no pod is scheduled until "
-                "there is one; the default one is made as soon as the API server takes it"
-            )
-        pause_seconds = EMPTY_SECONDS
-        while loader.is_empty():
-            try:
-                created = await client.create(_PATH, first_profile(loader.operator_name))
-            except Conflict:
-                break  # the watch will show it
-            except Forbidden as failure:
-                if not loader.entries:
-                    _serve_from_memory(loader, handlers, failure)
-                break
-            except SchedulerError as failure:
-                # The definition is missing or on its way out, or the API server is away.
-                logger.debug("the default profile cannot be made yet: %s", failure)
-                await asyncio.sleep(pause_seconds)
-                pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS)
-                continue
-            if loader.is_empty():
-                logger.info("the SchedulerProfile %s is made", created["metadata"]["name"])
-                handlers.on_object(KIND, "ADDED", created)
-
-
-def _serve_from_memory(
-    loader: ProfileLoader, handlers: WatchHandlers, failure: SchedulerError
-) -> None:
-    manifest = first_profile(loader.operator_name)
-    logger.warning(
-        "no SchedulerProfile exists and none can be created; serving %s from memory: %s",
-        manifest["spec"]["schedulerName"],
-        failure,
-    )
-    handlers.on_object(KIND, "ADDED", manifest)
-    loader.in_memory = manifest["metadata"]["name"]
-
-
-LOOK_SECONDS: Final = 5.0
+PLUGIN_SEARCH_SECONDS: Final = 5.0
+"""Pause between two searches for newly installed plugins. Each reads the metadata of all installed
+packages, in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -816,7 +503,7 @@ class NewPlugins:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PLUGIN_SEARCH_SECONDS)
             if self.loader.lacks_plugins():
                 await self.look()
 

@@ -18,20 +18,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
-from stellwerk.backend.requeue_backlog import UNITS_PER_MOVE, Work
+from stellwerk.backend.requeue_backlog import Work
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.world.pod_status import CLEAR_NOMINATION, POD_SCHEDULED, SCHEDULER_ERROR, Report
 from stellwerk.world.world import World
 
-_PATCHES_AT_ONCE: Final = 16
+MAX_PARALLEL_PATCHES: Final = 16
+"""Conditions of pods without a profile that are written at the same time."""
 GRACE_SECONDS: Final = 10.0
-"""The time in which another scheduler has to show that the name is its own now."""
+"""Time in which another scheduler has to show that a schedulerName is its own now. After it, pods
+that came with the name get a condition."""
 
 
 class PodsWithoutProfile:
-    """The pods by uid, and those of them that have yet to be reported on."""
+    """The waiting pods that no profile serves, and their conditions that are to be written."""
 
     def __init__(self, world: World, dispatcher: APIDispatcher) -> None:
         self._world = world
@@ -41,10 +43,11 @@ class PodsWithoutProfile:
         """Uids of pods that were taken out of the queue, in order."""
         self._reporting: asyncio.Task[None] | None = None
         self._late: dict[str, float] = {}
-        """When to look at pods again that came after their profile went, by uid, in order."""
+        """Monotonic time of the next check, by uid, of pods that came after their profile went; in
+        order."""
         self._waiting: asyncio.Task[None] | None = None
         self._reported: set[str] = set()
-        """Uids of pods that are known to be reported on, or another scheduler's."""
+        """Uids of pods that have their condition, or are another scheduler's."""
 
     def put(self, pod: PodInfo) -> None:
         """Keep an unbound pod that no profile serves, as it was seen last."""
@@ -66,13 +69,13 @@ class PodsWithoutProfile:
             )
 
     def _is_misspelt(self, pod: PodInfo) -> bool:
-        """Whether the schedulerName may be meant to be another one, which is served."""
+        """Return whether the schedulerName may be a misspelling of one that is served."""
         profiles = self._world.profiles
         name = pod.spec.scheduler_name
         return name not in profiles.once_served and bool(profiles.suggested(name))
 
     def let_go(self, uid: str) -> None:
-        """A pod is queued from here on, or is gone."""
+        """Forget a pod that is queued from here on, or is gone."""
         self.pods.pop(uid, None)
         self._reported.discard(uid)
 
@@ -88,7 +91,7 @@ class PodsWithoutProfile:
         return True
 
     async def _look_again(self) -> None:
-        """Report on pods that came late, once their time is up and no scheduler cares for them."""
+        """Report on pods that came late, unless another scheduler shows itself in GRACE_SECONDS."""
         while self._late:
             uid, due_seconds = next(iter(self._late.items()))
             await asyncio.sleep(max(0.0, due_seconds - self._world.clock.monotonic()))
@@ -97,7 +100,8 @@ class PodsWithoutProfile:
             if pod is None:
                 continue
             self._reported.add(uid)
-            # Another scheduler's word, a scheduling gate, or what this operator said before.
+            # A condition is another scheduler's word, a scheduling gate, or what this operator has
+            # said before.
             if not any(each["type"] == POD_SCHEDULED for each in pod.conditions):
                 self._to_report(uid)
 
@@ -113,7 +117,7 @@ class PodsWithoutProfile:
 
     async def _report_all(self) -> None:
         """Write the condition of every pod that was taken out."""
-        await asyncio.gather(*(self._report_some() for _ in range(_PATCHES_AT_ONCE)))
+        await asyncio.gather(*(self._report_some() for _ in range(MAX_PARALLEL_PATCHES)))
 
     async def _report_some(self) -> None:
         while self._unreported:
@@ -141,10 +145,13 @@ class PodsWithoutProfile:
 
 
 _ALL: Final = ""
-_MOST_NAMESPACES: Final = 64
-"""Of more that have changed, all pods are looked at once."""
-_LOOKS: Final = 20
-"""To look at so many pods of other namespaces takes about as long as a hint function."""
+"""All namespaces, in the place of a namespace's name."""
+MAX_CHANGED_NAMESPACES: Final = 64
+"""Above this number of changed namespaces, the pods of all are visited once, instead of all pods
+once for each namespace."""
+PODS_PER_UNIT: Final = 20
+"""Pods of other namespaces whose visit counts as one unit of the backlog: it takes about as long as
+a hint function."""
 
 
 @dataclass(slots=True, eq=False)
@@ -157,18 +164,18 @@ class ProfileMoves:
     """Called before pods are moved to profiles with other names, with their namespace; empty: of
     all namespaces."""
     _changed: dict[str, None] = field(default_factory=dict)
-    """Namespaces whose pods are still to be looked at, in order; _ALL: those of all."""
+    """Namespaces whose pods are still to be visited, in order; _ALL: all of them."""
     _is_moving: bool = False
-    """Whether the backlog has that work."""
+    """True while the backlog has the work on `_changed`."""
 
     def profiles_changed(self, *, selected: bool) -> None:
-        """Others serve; `selected`: and selectors, or the namespaces of profiles, are others."""
+        """Move pods because other profiles serve; `selected`: pods are selected otherwise."""
         if selected:
             self.on_change(_ALL)
         self._begin(_ALL)
 
     def namespace_changed(self, namespace: str) -> None:
-        """A namespace has other labels, or was seen for the first time, or is gone."""
+        """Move pods after a namespace got other labels, was seen for the first time, or went."""
         profiles = self.world.profiles
         profiles.overlaps.forget(namespace)
         if profiles.selectors.read_namespaces:
@@ -177,14 +184,14 @@ class ProfileMoves:
             self._begin(namespace)
 
     def pod_changed(self, uid: str, now: float) -> None:
-        """A pod in the queue has other labels."""
+        """Move a pod in the queue that has other labels."""
         entry = self.world.queue.entries.get(uid)
         if entry is not None and entry.place not in IN_FLIGHT:
             self._move(entry, now)
 
     def _begin(self, namespace: str) -> None:
         self._changed[namespace] = None
-        if len(self._changed) > _MOST_NAMESPACES:
+        if len(self._changed) > MAX_CHANGED_NAMESPACES:
             self._changed = {_ALL: None}
         if not self._is_moving:
             self._is_moving = True
@@ -208,7 +215,7 @@ class ProfileMoves:
             looks += 1
             if (not namespace or pod.namespace == namespace) and self._take_in(pod, now):
                 yield UNITS_PER_MOVE
-            elif looks % _LOOKS == 0:
+            elif looks % PODS_PER_UNIT == 0:
                 yield 1
         for entry in list(world.queue.entries.values()):
             looks += 1
@@ -216,7 +223,7 @@ class ProfileMoves:
                 waits = world.queue.entries.get(entry.pod.uid) is entry
                 moved = waits and entry.place not in IN_FLIGHT and self._move(entry, now)
                 yield UNITS_PER_MOVE if moved else 1
-            elif looks % _LOOKS == 0:
+            elif looks % PODS_PER_UNIT == 0:
                 yield 1
 
     def _take_in(self, pod: PodInfo, now: float) -> bool:

@@ -22,13 +22,17 @@ from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.framework.types import PluginFailure
 
 DEFAULT_LIMIT_SECONDS: Final = 0.5
-INIT_LIMIT_SECONDS: Final = 5.0
-"""At least so long may a plugin take to be made: that happens once, and it may import much."""
+"""Time limit of a call, `--plugin-timeout` of `stellwerk run`: the event loop stands still for as
+long."""
+MIN_INIT_SECONDS: Final = 5.0
+"""Minimum time limit for a plugin's constructor. It runs once and may import large packages."""
 _INIT: Final = "Init"
+"""The name of the constructor among the extension points."""
 DEFAULT_WAIT_SECONDS: Final = 600.0
-"""The longest wait of an asynchronous point in all; VolumeBinding's `bindTimeoutSeconds`."""
-_AGAIN_SECONDS: Final = 0.1
-"""A plugin that swallows what is raised in it hears it again after this time."""
+"""Time limit of an asynchronous call with all its waiting, as VolumeBinding's
+`bindTimeoutSeconds`."""
+REPEAT_SECONDS: Final = 0.1
+"""Pause after which the timer raises again, because a plugin may swallow what is raised in it."""
 
 Answer = TypeVar("Answer")
 
@@ -54,7 +58,7 @@ class TimerGuard(PluginGuard):
 
     @property
     def guards(self) -> bool:
-        """Whether a call made here is guarded.
+        """True: a call made here is guarded.
 
         One within a guarded call is not: a plugin that calls others (through the Handle) answers
         for their time. Neither is one in another thread, which holds up no event loop.
@@ -79,10 +83,10 @@ class TimerGuard(PluginGuard):
             return call()
         limit_seconds = self._limit_seconds
         if point == _INIT:
-            limit_seconds = max(limit_seconds, INIT_LIMIT_SECONDS)
+            limit_seconds = max(limit_seconds, MIN_INIT_SECONDS)
         try:
             self._inside = True
-            signal.setitimer(signal.ITIMER_REAL, limit_seconds, _AGAIN_SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, limit_seconds, REPEAT_SECONDS)
             try:
                 return call()
             finally:

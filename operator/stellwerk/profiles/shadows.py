@@ -41,10 +41,14 @@ from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 
-KEPT: Final = 1000
-"""So many differences of a shadow are kept."""
+MAX_DIFFERENCES: Final = 1000
+"""Differences of one shadow that are kept; the oldest ones are dropped."""
 SAMPLE_ONE_IN: Final = 10
-MOST_WAIT_SECONDS: Final = 1.0
+"""A shadow compares one decision in 10, unless its spec says otherwise: each costs as much as the
+decision itself."""
+MAX_WAIT_SECONDS: Final = 1.0
+"""A shadow skips a decision on a pod that has waited longer, unless its spec says otherwise: then
+the scheduler is behind, and has no time for comparisons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Difference:
     at: datetime
     pod: str
     node_name: str
-    """That the active profile chose; empty: none."""
+    """The node that the active profile chose; empty: none."""
     shadow_node_name: str
     total: int | None
     """The shadow's total of the active profile's node; None: the node does not fit, or no node."""
@@ -74,28 +78,29 @@ class Shadow:
     def __init__(self, profile: ServedProfile) -> None:
         self.profile = profile
         self.decisions = 0
-        """Of the active profile, since this version decides beside it."""
+        """Decisions of the active profile since this version decides beside it."""
         self.compared = 0
         self.differing = 0
         self.skipped = 0
-        """Left out since pods waited."""
+        """Decisions left out because pods waited."""
         self.failed = 0
         self.groups = 0
-        """Of the decisions that were compared, those on groups."""
+        """Decisions on groups among those that were compared."""
         self._gain = 0.0
-        """Of the shadow's total for its own nodes over that for the active profile's."""
-        self.differences: deque[Difference] = deque(maxlen=KEPT)
+        """Sum of the differences between the shadow's totals for its own nodes and for those of the
+        active profile."""
+        self.differences: deque[Difference] = deque(maxlen=MAX_DIFFERENCES)
         spec = profile.loaded.spec
         self._sample_one_in = spec.sample_one_in or SAMPLE_ONE_IN
         self._compared_place = 0
-        """Which of so many decisions in a row is the one; another one each time, since pods that
-        come in a rhythm would otherwise never be compared, or always."""
+        """The index of the decision to compare among the next SAMPLE_ONE_IN. It is another one each
+        time: pods that come in a rhythm would otherwise never be compared, or always."""
         seconds = spec.skip_if_waited_seconds
-        self._most_wait_seconds = MOST_WAIT_SECONDS if seconds is None else float(seconds)
+        self._max_wait_seconds = MAX_WAIT_SECONDS if seconds is None else float(seconds)
 
     @property
     def mean_gain(self) -> float:
-        """By how much the shadow's totals differ, on the average of what was compared."""
+        """The mean of what the shadow's totals gain, over all that was compared."""
         return self._gain / self.compared if self.compared else 0.0
 
     def look(
@@ -138,7 +143,7 @@ class Shadow:
             self._compared_place = self.profile.random.randrange(self._sample_one_in)
         if place != self._compared_place:
             return ""
-        if waited_seconds > self._most_wait_seconds:
+        if waited_seconds > self._max_wait_seconds:
             self.skipped += 1
             return "skipped"
         return None
@@ -275,7 +280,7 @@ class Shadow:
 
 
 def _gain(difference: Difference) -> int:
-    """By how much the shadow's own node scores more; 0 where one of them was not scored."""
+    """The difference of the totals of the shadow's node and the other; 0 if one has no total."""
     if difference.total is None or difference.shadow_total is None:
         return 0
     return difference.shadow_total - difference.total
@@ -325,9 +330,9 @@ class Shadows:
     def decide_beside(
         self, wanted: Iterable[tuple[LoadedProfile, str]], names: Iterable[str]
     ) -> Mapping[str, Exception]:
-        """From here on these profiles decide beside that of a schedulerName; why some cannot.
+        """Let these profiles decide beside that of a schedulerName; returns why some cannot.
 
-        Of all objects with these names they are the only ones that do.
+        Other objects among `names` stop to decide.
         """
         before: dict[str, Shadow] = {}
         for name in names:
@@ -359,7 +364,7 @@ class Shadows:
     def look(
         self, pod: PodInfo, decision: Decision, waited_seconds: float, assumptions: int
     ) -> None:
-        """Let the shadows of a decision's profile decide, too."""
+        """Let the shadows of a decision's profile decide beside it."""
         shadows = self._of.get(decision.search.profile.scheduler_name)
         if shadows is None:
             return
@@ -443,7 +448,7 @@ class BesideGroup:
     count: Callable[[Shadow, str], None]
 
     def look(self, request: GroupRequest, decided: DecidedGroup) -> Iterator[None]:
-        """Let the shadows decide, too, in steps."""
+        """Let the shadows decide beside the active profile, in steps."""
         for shadow, world in self.forks:
             outcome = yield from shadow.look_at_group(world, request, decided)
             self.count(shadow, outcome)

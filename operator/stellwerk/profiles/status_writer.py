@@ -1,53 +1,57 @@
 """Writes the status of every SchedulerProfile, and an event when the news is bad.
 
-The scheduler runs it beside the scheduling coroutine. Invariant: a status is written only when it
-changed; a verdict within a second, the counts every few seconds at most, and nothing by a replica
-that may not write. Of thousands of profiles, those are looked at every second whose verdicts or
-objects are new, and some of the others in turn.
+The scheduler runs `ProfileStatusWriter` beside the scheduling coroutine; `conditions` has what is
+said, `ProfileLoader` the verdicts. Invariant: a status is written only when it changed; a verdict
+within a second, the counts every few seconds at most, and nothing by a replica that may not write.
+If there are thousands of profiles, every second those are looked at whose verdicts or objects are
+new, and some of the others, one part after the other.
 """
 
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias
+from datetime import timedelta
+from typing import Any, Final
 
 from stellwerk.answers.listings import ProfileCondition, ProfileObject
 from stellwerk.backend.queued_pod import Place
 from stellwerk.models.object_reference import ObjectReference
-from stellwerk.profiles.loader import ProfileEntry, ProfileLoader
+from stellwerk.profiles.conditions import (
+    ACCEPTED,
+    Statement,
+    conditions,
+    find_condition,
+    overlap,
+    timestamp,
+)
+from stellwerk.profiles.entry import ProfileEntry
+from stellwerk.profiles.loader import ProfileLoader
 from stellwerk.profiles.shadows import counts as shadow_counts
-from stellwerk.profiles.spec.config_model import inline_credentials
-from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
-from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL, LoadedProfile
-from stellwerk.profiles.spec.profile_spec import PROMOTION_ANNOTATION
+from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
-from stellwerk.scheduler.extenders.pool import ExtenderLacks, ExtenderPool
-from stellwerk.world.profiles import Profiles
 from stellwerk.world.world import World
-from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.errors import NotFound, SchedulerError
 from stellwerk_kube.json_values import JsonObject, without_nulls
-from stellwerk_kube.untrusted_text import shown
 
 logger = logging.getLogger(__name__)
 
-
-ACCEPTED: Final = "Accepted"
-ACTIVE: Final = "Active"
-LOOK_SECONDS: Final = 1.0
-COUNTS_SECONDS: Final = 3.0
-"""The time between two writes of counts, while they change."""
-FAILURE_SECONDS: Final = 30.0
-"""The time without another write after a status could not be written."""
-_PROFILES_A_LOOK: Final = 500
-"""The number of profiles that are looked at though nothing about them is known to be new."""
-_PROFILES_PER_SLICE: Final = 50
-"""The number of statuses worked out in a row; one takes a tenth of a millisecond."""
-_PODS_PER_SLICE: Final = 500
-"""The number of pods counted in a row: of a flood there are tens of thousands."""
+STATUS_ROUND_SECONDS: Final = 1.0
+"""Pause between two rounds over the profiles: a verdict is written this much later at the most."""
+MIN_COUNTS_SECONDS: Final = 3.0
+"""Shortest time between two writes of one profile's counts. They change with every pod, and each
+write comes back as an event."""
+STATUS_RETRY_SECONDS: Final = 30.0
+"""Time without another write after a status could not be written."""
+MAX_PROFILES_PER_ROUND: Final = 500
+"""Profiles that a round looks at although nothing about them is known to be new. The next round
+takes the next ones."""
+STATUSES_PER_SLICE: Final = 50
+"""Statuses worked out before control returns to the event loop; one takes a tenth of a
+millisecond."""
+PODS_PER_SLICE: Final = 500
+"""Pods counted before control returns to the event loop: a flood has tens of thousands."""
 _CONTROLLER: Final = "stellwerk"
 _QUEUES: Final = {
     Place.ACTIVE: "active",
@@ -56,39 +60,21 @@ _QUEUES: Final = {
     Place.UNSCHEDULABLE: "unschedulable",
     Place.GATED: "gated",
 }
-OVERLAPPING: Final = "Overlapping"
-OBJECTS_SEEN: Final = "ObjectsSeen"
-INLINE_CREDENTIALS: Final = "InlineCredentials"
-EXTENDER_FILES: Final = "ExtenderFilesUsable"
-EXTENDER_ADDRESSES: Final = "ExtenderAddressesAllowed"
-PLUGINS_TRUSTED: Final = "PluginsTrusted"
-_DEPENDS_ON: Final = {
-    "PodGroup": GANG_SCHEDULING,
-    "CoschedulingPodGroup": GANG_SCHEDULING,
-    **dict.fromkeys(
-        ("ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"), "DynamicResources"
-    ),
-}
-"""The plugin that needs to see objects of a kind."""
-_NAMED: Final = 3
-"""So many other profiles are named."""
-
-Statement: TypeAlias = tuple[str, str, str, str]
-"""(type, status, reason, message) of a condition."""
+"""The field of `pendingPods` that counts a pod, by its place; pods in flight count nowhere."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """The status of one object as this process has written it."""
+    """The status of one object as this process has written it, and when it may write again."""
 
     due_seconds: float = 0.0
     """The earliest time of the next write of counts."""
     retry_seconds: float = 0.0
     """The earliest time of any write, after a failure."""
     reported: tuple[object, ...] = ()
-    """The verdict that there was an event about."""
+    """The verdict of the last event: (status, reason, message, observedGeneration)."""
     overlap: Statement | None = None
-    """Of its selector, as of the last look at counts."""
+    """The statement on its selector, as of the last count."""
 
 
 @dataclass(slots=True)
@@ -102,7 +88,7 @@ class ProfileStatusWriter:
     _written: dict[str, _Written] = field(default_factory=dict)
     """By uid of the object."""
     _next: int = 0
-    """The place of the first profile to be looked at in turn."""
+    """The index of the profile with which the next round begins."""
 
     async def run(self) -> None:
         """Write what changed, until cancelled."""
@@ -111,49 +97,52 @@ class ProfileStatusWriter:
                 await self.write_changed()
             except Exception:
                 logger.exception("the status of profiles could not be worked out")
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(STATUS_ROUND_SECONDS)
 
     async def write_changed(self) -> None:
         """Write the statuses that differ from what their objects say and are due."""
-        news, self.loader.unsaid = self.loader.unsaid, set()
+        news = self.loader.take_unreported()
         if not self.may_write():
             return
-        everything = {uid: each for each in self.loader.entries.values() if (uid := _uid(each))}
+        everything = {uid: each for each in self.loader.entries.values() if (uid := each.uid)}
         self._written = {uid: self._written.get(uid) or _Written() for uid in everything}
         entries = self._looked_at(everything, news)
         now = self.world.clock.monotonic()
-        due = {_uid(each) for each in entries if self._written[_uid(each)].due_seconds <= now}
+        due = {each.uid for each in entries if self._written[each.uid].due_seconds <= now}
         pending = await self._pending() if due else {}
         for number, entry in enumerate(entries, 1):
-            written = self._written[_uid(entry)]
+            written = self._written[entry.uid]
             if written.retry_seconds <= now:
-                await self._write(entry, pending if _uid(entry) in due else None)
-            if number % _PROFILES_PER_SLICE == 0:
+                await self._write(entry, pending if entry.uid in due else None)
+            if number % STATUSES_PER_SLICE == 0:
                 await asyncio.sleep(0)
 
     def _looked_at(
         self, everything: Mapping[str, ProfileEntry], news: set[str]
     ) -> list[ProfileEntry]:
-        """The profiles that may have to be written, out of all by uid: in turn, and the news."""
+        """The profiles that this round looks at: the next ones in order, and those with news.
+
+        `everything` are all profiles by uid, `news` the names of those that were judged.
+        """
         entries = list(everything.values())
-        if len(entries) <= _PROFILES_A_LOOK:
+        if len(entries) <= MAX_PROFILES_PER_ROUND:
             return entries
         first = self._next % len(entries)
-        self._next = first + _PROFILES_A_LOOK
+        self._next = first + MAX_PROFILES_PER_ROUND
         rotated = [*entries, *entries][first : self._next]
-        looked_at = {_uid(each) for each in rotated}
+        looked_at = {each.uid for each in rotated}
         named = (self.loader.entries.get(name) for name in news)
         return rotated + [
             each
             for each in named
-            if each is not None and _uid(each) in everything and _uid(each) not in looked_at
+            if each is not None and each.uid in everything and each.uid not in looked_at
         ]
 
     async def _write(
         self, entry: ProfileEntry, pending: Mapping[str, Mapping[str, int]] | None
     ) -> None:
         """Write one status; without `pending`, only if its verdict changed."""
-        written, now = self._written[_uid(entry)], self.world.clock.monotonic()
+        written, now = self._written[entry.uid], self.world.clock.monotonic()
         before = entry.obj.get("status") or {}
         if pending is not None:
             written.overlap = overlap(self.world.profiles, entry.serving)
@@ -169,21 +158,21 @@ class ProfileStatusWriter:
         if not patch:
             return
         if pending is not None:
-            written.due_seconds = now + COUNTS_SECONDS
+            written.due_seconds = now + MIN_COUNTS_SECONDS
         try:
             path = f"/apis/{API_VERSION}/{PLURAL}/{entry.name}/status"
             stored = await self.dispatcher.client.patch(path, {"status": patch})
         except NotFound:
             # Gone; or the cluster has an older definition of the kind, without a status.
-            written.retry_seconds = now + FAILURE_SECONDS
+            written.retry_seconds = now + STATUS_RETRY_SECONDS
         except SchedulerError as failure:
-            written.retry_seconds = now + FAILURE_SECONDS
+            written.retry_seconds = now + STATUS_RETRY_SECONDS
             logger.warning(
                 "cannot write the status of SchedulerProfile %s: %s", entry.name, failure
             )
         else:
-            # The watch will show it too; until then the next comparison is with this.
-            if stored["metadata"].get("uid") == _uid(entry):
+            # The watch will show it. Until then the next round compares with what was stored.
+            if stored["metadata"].get("uid") == entry.uid:
                 entry.obj = {**entry.obj, "status": stored.get("status") or {}}
 
     def described(self) -> Iterator[ProfileObject]:
@@ -197,33 +186,10 @@ class ProfileStatusWriter:
     def _verdict(
         self, entry: ProfileEntry, before: JsonObject, overlaps: Statement | None
     ) -> JsonObject:
-        """The part of a profile's status that depends on profiles, and what its selector meets."""
-        refusal, serving = entry.refusal, entry.serving
-        remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
-        accepted = (
-            (ACCEPTED, "True", "Valid", remarks)
-            if refusal is None
-            else (ACCEPTED, "False", refusal.reason, refusal.message)
-        )
-        pods = pods_of(self.world.profiles, serving) if serving is not None else ""
-        lacking = objects_seen(self.world, serving, before)
-        statements = (
-            accepted,
-            _activity(entry, serving, pods),
-            overlaps,
-            lacking,
-            *extender_statements(self.loader.extenders, serving, before),
-            credential_statement(entry.newest, before),
-            distrust_statement(self.world.profiles, serving, before),
-        )
-        now = self.world.clock.now()
+        """The status of a profile without the counts: its conditions and its last good version."""
         status: JsonObject = {
             "observedGeneration": entry.generation,
-            "conditions": [
-                _stated(each, entry.generation, before, now)
-                for each in statements
-                if each is not None
-            ],
+            "conditions": conditions(self.world, self.loader.extenders, entry, before, overlaps),
         }
         if entry.good is not None:
             status["lastGoodGeneration"] = entry.good.generation
@@ -245,20 +211,20 @@ class ProfileStatusWriter:
         if last_decision_seconds is not None:
             clock = self.world.clock
             ago = timedelta(seconds=clock.monotonic() - last_decision_seconds)
-            counts["lastDecisionTime"] = rfc3339_seconds(clock.now() - ago)
+            counts["lastDecisionTime"] = timestamp(clock.now() - ago)
         return counts
 
     async def _pending(self) -> Mapping[str, Mapping[str, int]]:
-        """Pending pods by schedulerName of their profile, and queue; counted with turns between."""
+        """Count pending pods by schedulerName of their profile and by queue, in slices."""
         served, queue = self.world.profiles.served, self.world.queue
         if len(served) == 1:
-            # Every pod in the queue is of this profile: no need to look at each.
+            # Every pod in the queue has this profile: the queue's own counts spare a loop over all.
             return {name: queue.pending() for name in served}
         pending: dict[str, Counter[str]] = defaultdict(Counter)
         for number, entry in enumerate(tuple(queue.entries.values()), 1):
             if entry.place in _QUEUES:
                 pending[entry.profile_name][_QUEUES[entry.place]] += 1
-            if number % _PODS_PER_SLICE == 0:
+            if number % PODS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         return pending
 
@@ -266,7 +232,7 @@ class ProfileStatusWriter:
         self, entry: ProfileEntry, before: JsonObject, accepted: JsonObject, written: _Written
     ) -> None:
         """Record an event when a version is refused, or when all is well again."""
-        old = _condition(before, ACCEPTED)
+        old = find_condition(before, ACCEPTED)
         keys = ("status", "reason", "message", "observedGeneration")
         verdict = tuple(accepted[key] for key in keys)
         if written.reported == verdict or verdict == tuple(old.get(key) for key in keys):
@@ -278,7 +244,7 @@ class ProfileStatusWriter:
         metadata = entry.obj["metadata"]
         self.dispatcher.recorder.event(
             ObjectReference(
-                KIND, API_VERSION, "", entry.name, _uid(entry), metadata.get("resourceVersion", "")
+                KIND, API_VERSION, "", entry.name, entry.uid, metadata.get("resourceVersion", "")
             ),
             "Normal" if good else "Warning",
             accepted["reason"],
@@ -286,145 +252,6 @@ class ProfileStatusWriter:
             accepted["message"] or "the profile is accepted",
             reporting_controller=_CONTROLLER,
         )
-
-
-def pods_of(profiles: Profiles, serving: LoadedProfile) -> str:
-    """The pods that a profile schedules, in words."""
-    name, selector = serving.scheduler_name, serving.spec.selector
-    listing = profiles.selectors.by_scheduler_name.get(name, ())
-    others = any(each.profile_name != name for each in listing)
-    unless = ", unless the selector of another profile has them" if others else ""
-    too = "" if selector is None else ", and those that its selector matches"
-    within = "" if serving.spec.namespaces is None else ", of the namespaces in spec.namespaces"
-    return f'pods with schedulerName "{name}"{unless}{too}{within}'
-
-
-def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | None:
-    """The statement on a profile's selector; None: it serves no pods by one."""
-    if serving is None or serving.spec.selector is None:
-        return None
-    got, lost = profiles.overlaps.of(serving.scheduler_name)
-    said = [
-        *_said(profiles, got, 'the younger SchedulerProfile "{}" matches {} of this selector, too'),
-        *_said(profiles, lost, 'the older SchedulerProfile "{}" got {} of this selector'),
-    ]
-    if not said:
-        return OVERLAPPING, "False", "NoOverlap", "no pod was matched by another selector, too"
-    more = len(said) - _NAMED
-    if more > 0:
-        said[_NAMED:] = [f"and {more} more profiles"]
-    return OVERLAPPING, "True", "SelectorsOverlap", "; ".join(said)
-
-
-def objects_seen(
-    world: World, serving: LoadedProfile | None, before: JsonObject
-) -> Statement | None:
-    """Whether the objects that a profile's plugins need can be seen; None: there is no doubt.
-
-    A kind that is not served is no lack until pods name objects of it.
-    """
-    lacks = {
-        kind: lack
-        for kind, lack in world.lacks.items()
-        if serving is not None and _DEPENDS_ON.get(kind) in serving.plugins.names
-        if lack.unreadable or world.misses(kind)
-    }
-    if not lacks:
-        known = any(each.get("type") == OBJECTS_SEEN for each in before.get("conditions") or ())
-        return (OBJECTS_SEEN, "True", "Seen", "") if known else None
-    unreadable = any(lack.unreadable for lack in lacks.values())
-    reason = "VersionUnknown" if unreadable else "NotServed"
-    message = "; ".join(lack.reason for _, lack in sorted(lacks.items()))
-    return OBJECTS_SEEN, "False", reason, shown(message)
-
-
-def distrust_statement(
-    profiles: Profiles, serving: LoadedProfile | None, before: JsonObject
-) -> Statement | None:
-    """The statement on plugins whose answers are reused no longer; None: there never was one."""
-    served = None if serving is None else profiles.served.get(serving.scheduler_name)
-    distrusted = {} if served is None else served.framework.distrusted
-    if distrusted:
-        said = "; ".join(f"{name}: {why}" for name, why in sorted(distrusted.items()))
-        return PLUGINS_TRUSTED, "False", "KeptAnswerWrong", shown(said)
-    if _condition(before, PLUGINS_TRUSTED):
-        return PLUGINS_TRUSTED, "True", "NothingFound", ""
-    return None
-
-
-def extender_statements(
-    extenders: ExtenderPool, serving: LoadedProfile | None, before: JsonObject
-) -> Iterator[Statement | None]:
-    """The statements on files and addresses of extenders; None: there is no doubt of them."""
-    lacks = ExtenderLacks() if serving is None else extenders.lacks(serving.spec.extenders)
-    for type_, reason, lack in (
-        (EXTENDER_FILES, "NotUsable", lacks.files),
-        (EXTENDER_ADDRESSES, "NotAllowed", lacks.addresses),
-    ):
-        if lack:
-            yield type_, "False", reason, shown(lack)
-        elif _condition(before, type_):
-            yield type_, "True", "NothingFound", ""
-
-
-def credential_statement(newest: LoadedProfile | None, before: JsonObject) -> Statement | None:
-    """The statement on credentials that stand in a profile; None: none ever did."""
-    fields = [] if newest is None else list(inline_credentials(newest.spec, "spec"))
-    if newest is not None:
-        places = {each.name: index for index, each in enumerate(newest.spec.plugin_config)}
-        for name, args in newest.args.items():
-            if name in places:
-                path = f"spec.pluginConfig[{places[name]}].args"
-                fields += inline_credentials(args, path)
-    if fields:
-        message = (
-            f"{', '.join(fields)}: readable to all who read profiles or their history; the next "
-            "minor version refuses it. Put it into a Secret, and name that by secretRef"
-        )
-        return INLINE_CREDENTIALS, "True", "CredentialsInProfile", shown(message)
-    if _condition(before, INLINE_CREDENTIALS):
-        return INLINE_CREDENTIALS, "False", "NoCredentials", ""
-    return None
-
-
-def _said(profiles: Profiles, pods: Counter[str], sentence: str) -> list[str]:
-    lines = []
-    for name, count in pods.most_common():
-        served = profiles.served.get(name)
-        shown = name if served is None else served.loaded.name
-        lines.append(sentence.format(shown, "1 pod" if count == 1 else f"{count} pods"))
-    return lines
-
-
-def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> Statement:
-    if serving is None:
-        reason = entry.refusal.reason if entry.refusal else "NotServing"
-        return ACTIVE, "False", reason, "no version of this profile schedules pods"
-    if entry.refusal is not None:
-        message = f"generation {serving.generation} goes on until a newer one is accepted"
-        return ACTIVE, "True", "LastGoodVersion", message
-    if serving.spec.shadow_of:
-        if PROMOTION_ANNOTATION in (entry.obj["metadata"].get("annotations") or {}):
-            message = f"stellwerk promote {entry.name} was interrupted; promoting again finishes it"
-            return ACTIVE, "True", "PromotionUnfinished", message
-        message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
-        return ACTIVE, "True", "Shadowing", message
-    return ACTIVE, "True", "Serving", f"schedules {pods}"
-
-
-def _stated(statement: Statement, generation: int, before: JsonObject, now: datetime) -> JsonObject:
-    """A condition; the time is that of the last change of its status."""
-    type_, status, reason, message = statement
-    old = _condition(before, type_)
-    since = old["lastTransitionTime"] if old.get("status") == status else rfc3339_seconds(now)
-    return {
-        "type": type_,
-        "status": status,
-        "reason": reason,
-        "message": shown(message),
-        "lastTransitionTime": since,
-        "observedGeneration": generation,
-    }
 
 
 def _answered(condition: JsonObject) -> ProfileCondition:
@@ -438,14 +265,9 @@ def _answered(condition: JsonObject) -> ProfileCondition:
     )
 
 
-def _condition(status: JsonObject, type_: str) -> JsonObject:
-    conditions: Iterable[JsonObject] = status.get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == type_), {})
-
-
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObject:
     """The JSON merge patch (RFC 7386) that makes one object the other; `after` holds no null."""
-    if before == after:  # as at nearly every look
+    if before == after:  # as in nearly every round
         return {}
     patch: JsonObject = {key: None for key in before if key not in after}
     for key, value in after.items():
@@ -457,7 +279,3 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObje
         elif old != value or key not in before:
             patch[key] = value
     return patch
-
-
-def _uid(entry: ProfileEntry) -> str:
-    return str(entry.obj["metadata"].get("uid") or "")

@@ -77,7 +77,7 @@ class UnservedPods:
         self._metrics = metrics
         self._names: dict[str, _Name] = {}
         self._near: dict[str, bool] = {}
-        """Whether a name may be a misspelling of a served one, as of the last round."""
+        """True for names that may be misspellings of served ones, as of the last round."""
 
     def other_scheduler(self, pod: PodInfo) -> str:
         """Return the sign of another scheduler that serves the pod; empty: none is known."""

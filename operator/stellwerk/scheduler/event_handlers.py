@@ -30,11 +30,12 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group import GROUP_KINDS
 from stellwerk.profiles.loader import ProfileLoader
-from stellwerk.scheduler.api_dispatcher import StatusReports
-from stellwerk.scheduler.binding_cycle import BindingTasks, WaitingPodsMap
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.preemption import PreemptionExecutor
+from stellwerk.scheduler.status_reports import StatusReports
+from stellwerk.scheduler.waiting_pods_map import WaitingPodsMap
 from stellwerk.series import Histogram
 from stellwerk.world.world import World, is_of_plugins
 from stellwerk_kube.compatibility import Compatibility
@@ -89,18 +90,18 @@ class SyncBarrier:
         self._complete = asyncio.Event()
         self._applying: set[str] = set()
         self.is_applying = False
-        """Whether the cache is between two states that the API server has shown; written here."""
+        """True while the cache is between two states that the API server has shown."""
         self._applied = asyncio.Event()
         self._applied.set()
 
     def on_synced(self, kind: str) -> None:
-        """A kind's first list is complete."""
+        """Note that a kind's first list is complete."""
         self._missing.discard(kind)
         if not self._missing:
             self._complete.set()
 
     def unready(self) -> str | None:
-        """The reason for which nothing can be decided yet; None: it can."""
+        """Return why nothing can be decided yet; None: it can."""
         missing = ", ".join(sorted(self._missing))
         return f"waiting for the first list of {missing}" if missing else None
 
@@ -109,7 +110,7 @@ class SyncBarrier:
         await self._complete.wait()
 
     def on_relist(self, kind: str, *, applying: bool) -> None:
-        """A later list of a kind begins to be applied, or is through."""
+        """Note that a later list of a kind begins to be applied, or has been applied."""
         (self._applying.add if applying else self._applying.discard)(kind)
         self.is_applying = bool(self._applying)
         (self._applied.clear if self.is_applying else self._applied.set)()
@@ -127,10 +128,10 @@ class Predicates:
 
     def __init__(self) -> None:
         self.pending: dict[asyncio.Future[None], Callable[[], bool]] = {}
-        """What is not true yet, by the future that is to be woken."""
+        """The predicates that do not hold yet, by the future that is to be woken."""
 
     def look(self) -> None:
-        """Something was seen in the cluster: wake those whose predicate holds now."""
+        """Wake the futures whose predicates hold now; called after every event."""
         for future, predicate in list(self.pending.items()):
             if not future.done() and predicate():
                 future.set_result(None)
@@ -483,7 +484,7 @@ class EventHandlers(WatchHandlers):
                 each.pod for each in world.queue.entries.values() if each.pod.spec.resource_claims
             ]
             if waiting:
-                # They are asked again what they wait for.
+                # Their plugins are asked again what they wait for.
                 self._warn_of_claims(waiting[0])
                 world.activate(waiting)
 
@@ -501,7 +502,7 @@ class EventHandlers(WatchHandlers):
     # --- after each -----------------------------------------------------------------------------
 
     def _handled(self, label: str, started: float) -> None:
-        """Have waiting plugins look: what they wait for may have come."""
+        """Check what plugins wait for, because it may have come, and measure the event."""
         if self.predicates.pending:
             self.predicates.look()
         self._observe(label, started)

@@ -44,9 +44,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_DELAYS_SECONDS: Final = (0.5, 1.0, 2.0)
-"""Beyond the client's own retries, which end within one request's patience."""
+"""Pauses before the second and each further try of an eviction. They come on top of the client's
+own retries, which end within the time limit of one request."""
 _PLUGIN: Final = "DefaultPreemption"
+"""The plugin under whose name a victim that waits on Permit is sent back."""
 _REASON: Final = "PreemptionByScheduler"
+"""The reason of a victim's condition DisruptionTarget, as kube-scheduler writes it."""
 
 
 class PreemptorDeleted(SchedulerError):  # noqa: N818 named for what happened
@@ -86,7 +89,7 @@ class EvictionReason:
     preemptor_kind: str
     """`pod` or `podgroup`."""
     note: str
-    """Of the event."""
+    """The text of the event."""
     preemptor: PodInfo | None = None
     """A pod; once it is gone, victims may stay. None: a group."""
     related: ObjectReference | None = None
@@ -193,7 +196,7 @@ class _UnderWay:
     last_victim: str = ""
     """The uid of the last victim, once only that one is still to be evicted."""
     last_outcome: VictimOutcome | None = None
-    """What came of its eviction."""
+    """The outcome of its eviction; None: it is not known yet."""
 
 
 class PreemptionExecutor:
@@ -213,11 +216,11 @@ class PreemptionExecutor:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self.evictor = Evictor(world, dispatcher, metrics, bindings, waiting_pods, sleep)
-        """Groups that preempt evict by it, too."""
+        """Evicts for pods; groups that preempt use the same one."""
         self._under_way: dict[str, _UnderWay] = {}
         """By the preemptor's uid."""
         self._preemptors_of: dict[str, set[str]] = {}
-        """Uid of a last victim → uids of its preemptors, mostly one."""
+        """The uids of the preemptors, mostly one, by uid of their last victim."""
 
     def start(self, eviction: Eviction) -> None:
         """Evict the victims, in place of whatever is under way for the same preemptor."""
@@ -233,13 +236,13 @@ class PreemptionExecutor:
         task.add_done_callback(lambda done: self._ended(pod.uid, done))
 
     def abandon(self, uid: str) -> None:
-        """The preemptor is gone: victims that are not evicted yet may stay."""
+        """Stop evicting for a preemptor that is gone: its other victims may stay."""
         task = self._end(uid)
         if task is not None:
             task.cancel()
 
     def on_victim(self, uid: str) -> None:
-        """A pod is terminating or gone in the cache; preemptors of just that may be tried."""
+        """Let the preemptors be tried whose last victim is this pod, terminating or gone now."""
         for preemptor in tuple(self._preemptors_of.get(uid, ())):
             under_way = self._under_way[preemptor]
             if self._is_over(under_way):
@@ -263,12 +266,12 @@ class PreemptionExecutor:
     # --- which preemptors are gated -------------------------------------------------------------
 
     def _is_over(self, under_way: _UnderWay) -> bool:
-        """Whether the last victim has gone, or begun to; before it is known, none has."""
+        """Return whether the last victim is terminating or gone; False while it is not known."""
         last, outcome = under_way.last_victim, under_way.last_outcome
         return bool(last) and last_victim_ended(self._world, last, outcome)
 
     def _end(self, uid: str) -> asyncio.Task[None] | None:
-        """Nothing is under way for the pod any more; returns the task of what was."""
+        """End what is under way for a pod and open its gate; returns the task."""
         task = self._forget(uid)
         if task is not None:
             open_gate(self._world, uid)

@@ -28,7 +28,8 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.profiles.loader import ProfileLoader
-from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle, BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
@@ -39,14 +40,8 @@ from stellwerk.scheduler.gangs.submit_group_result import (
     SubmitGroupResult,
 )
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.throttle import (
-    IN_VAIN,
-    LONG_SECONDS,
-    SLOW_ATTEMPT_SECONDS,
-    Fairness,
-    VainAttempts,
-)
-from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MOST_SLICES, in_slices
+from stellwerk.scheduler.throttle import MIN_COUNTED_SECONDS, NAMESPACE_THROTTLED, Throttle
+from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, MAX_SLICES, in_slices
 from stellwerk.world.decide import Decision, Effects, Failure, apply, decide
 from stellwerk.world.gangs.group_decision import RemainingMembers
 from stellwerk.world.profiles import ServedProfile
@@ -63,25 +58,12 @@ Observed: TypeAlias = AbstractContextManager[None]
 _UNOBSERVED: Final = nullcontext()
 
 SAMPLED_ATTEMPTS: Final = 10
-"""One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
+"""One attempt in 10 measures the time of each plugin, as kube-scheduler's
+`pluginMetricsSamplePercent` does: reading the clock around each call would cost all of them."""
 
 
 def _unobserved(*_: object) -> Observed:
     return _UNOBSERVED
-
-
-def _of_claims(pod: PodInfo) -> str:
-    """The name under which attempts for claims are counted; no namespace has one like it."""
-    return f"{pod.namespace}/claims"
-
-
-def _of_victims(pod: PodInfo) -> str:
-    """The name under which searches for victims are counted; no namespace has one like it."""
-    return f"{pod.namespace}/victims"
-
-
-def _places(decision: Decision | Failure) -> bool:
-    return isinstance(decision, Decision) and bool(decision.node_name)
 
 
 @dataclass(slots=True)
@@ -94,12 +76,12 @@ class _Attempt:
     state: CycleState
     started_seconds: float
     foreign_seconds: float = 0.0
-    """What plugins from elsewhere had taken of the scheduler's time before."""
+    """Seconds that foreign plugins of all profiles had taken before."""
     active_since: float | None = None
-    """When the pod came into activeQ."""
+    """The monotonic time at which the pod came into activeQ; None: it was not there."""
     decided_seconds: float = 0.0
     assumptions: int = 0
-    """How many objects had been assumed when the decision was made."""
+    """The number of objects that had been assumed when the decision was made, for shadows."""
 
 
 class ScheduleOne:
@@ -113,7 +95,7 @@ class ScheduleOne:
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
         failures: FailureHandler,
-        fairness: Fairness,
+        throttle: Throttle,
         conditions: GroupConditions,
     ) -> None:
         self._world = world
@@ -123,16 +105,17 @@ class ScheduleOne:
         self._bindings = bindings
         self._binding_cycle = binding_cycle
         self._failures = failures
-        self._fairness = fairness
+        self._throttle = throttle
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
         self.deciding = ""
-        """The uid of the pod in hand; empty: of none."""
+        """The uid of the pod that is being decided; empty: none is."""
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
-        """Both are read by explanations."""
+        """The last evictions; explanations read them and the records."""
         self.on_decided: Callable[[QueuedPod, Decision], Observed] = _unobserved
-        """Entered with a pod and the decision on it while that is applied."""
+        """Called with a pod and the decision on it. The decision is applied inside the context that
+        it returns; a recording sets it."""
         evictions = GroupEvictions(world, binding_cycle.preemption.evictor)
         submit = SubmitGroupResult(
             world,
@@ -143,10 +126,10 @@ class ScheduleOne:
             evictions,
             self._dispatcher,
             self.records,
-            VainAttempts(world.clock.monotonic),
+            throttle,
         )
         self.groups = GroupCycle(
-            world, loader, self._dispatcher, metrics, failures, conditions, submit
+            world, loader, self._dispatcher, metrics, failures, conditions, submit, throttle
         )
 
     async def schedule_one(self, queued: QueuedPod) -> None:
@@ -181,10 +164,8 @@ class ScheduleOne:
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
-        if self.groups.submit.in_vain.spent:
-            self.groups.submit.in_vain.tried(pod.namespace, pod.priority)
         attempt = self._begin(queued, profile)
-        if reason := self.throttled(pod, profile) or self._why_others_pass(pod):
+        if reason := self._throttle.begin(pod, profile):
             self._fail(attempt, Failure.throttled(reason))
             return
 
@@ -215,12 +196,12 @@ class ScheduleOne:
         """
         if pod.spec.too_complex:
             return Failure.too_complex(pod.spec)
-        world, extenders, in_vain = self._world, profile.extenders, self.groups.submit.in_vain
-        for slices_left in reversed(range(MOST_SLICES)):
-            # What changes all the time is not waited for.
+        world, extenders, throttle = self._world, profile.extenders, self._throttle
+        for slices_left in reversed(range(MAX_SLICES)):
+            # The last try has no slice (MAX_SLICES says why).
             state.slice_seconds = FILTER_SLICE_SECONDS if slices_left else None
-            if in_vain.spent:
-                state.without_victims = in_vain.waits(_of_victims(pod), pod.priority)
+            if throttle.slow_namespaces.spent:  # or else it would be a call for nothing
+                state.without_victims = throttle.forgoes_victims(pod)
             world.cache.update_snapshot()
             if extenders is None:
                 decision = decide(world, pod, profile, state)
@@ -232,8 +213,8 @@ class ScheduleOne:
             with self._loader.unchanged():
                 await in_slices(state.unfinished, world.clock.monotonic)
             state.begin_anew()
-        if state.without_victims and state.victims_searched and not _places(decision):
-            return Failure.throttled(IN_VAIN)
+        if state.without_victims and state.victims_searched and not decision.node_name:
+            return Failure.throttled(NAMESPACE_THROTTLED)
         if decision.post_filter is not None and state.preemption_asked:
             self._metrics.preemption_attempts.labels().inc()
         return decision
@@ -338,62 +319,28 @@ class ScheduleOne:
             profile,
             profile.new_state(queued.pod, sampled=self._attempts % SAMPLED_ATTEMPTS == 0),
             self._world.clock.monotonic(),
-            self._fairness.budget.taken_seconds,
+            self._throttle.budget.taken_seconds,
             queued.active_since,
         )
 
-    def throttled(self, pod: PodInfo, profile: ServedProfile) -> str:
-        """The reason for which a pod has to leave time to others, or an empty text.
-
-        Explanations ask it, too.
-        """
-        is_alone = len(self._world.profiles.served) == 1
-        if is_alone and not self._fairness.slow_specs.specs:
-            return ""
-        return self._fairness.throttled(pod.spec, profile.scheduler_name, is_alone=is_alone)
-
-    def _why_others_pass(self, pod: PodInfo) -> str:
-        """The reason for which a pod with claims has to let pods of other namespaces pass."""
-        if not pod.spec.resource_claims:
-            return ""
-        waits = self.groups.submit.in_vain.waits(_of_claims(pod), pod.priority)
-        return IN_VAIN if waits else ""
-
     def _observe(self, attempt: _Attempt, decision: Decision | Failure) -> None:
         """Measure how long it took to decide, and log the decision."""
-        pod, profile, fairness = attempt.queued.pod, attempt.profile, self._fairness
+        pod, profile, throttle = attempt.queued.pod, attempt.profile, self._throttle
         attempt.assumptions = self._world.objects.assumptions
         attempt.decided_seconds = self._world.clock.monotonic()
         profile.activity.last_decision_seconds = attempt.decided_seconds
         seconds = attempt.decided_seconds - attempt.started_seconds
         self._algorithm_duration.observe(seconds)
-        if seconds > LONG_SECONDS and not _places(decision):
-            self._count_in_vain(attempt, decision, seconds)
-        if profile.extenders is None and (
-            seconds > SLOW_ATTEMPT_SECONDS or fairness.slow_specs.specs
-        ):
-            # What foreign code took is no fault of the spec: the profile has a budget for it.
-            foreign_seconds = fairness.budget.taken_seconds - attempt.foreign_seconds
-            fairness.slow_specs.took(pod.spec, seconds - foreign_seconds)
-            if seconds > SLOW_ATTEMPT_SECONDS:
-                self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
-                logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
+        # The throttle counts only what exceeds this, or ends the pause of a slow spec: a usual
+        # attempt is spared the call.
+        if seconds > MIN_COUNTED_SECONDS or throttle.slow_specs.specs:
+            foreign_seconds = throttle.budget.taken_seconds - attempt.foreign_seconds
+            throttle.took(pod, profile, attempt.state, decision, seconds, foreign_seconds)
         if isinstance(decision, Decision) and logger.isEnabledFor(logging.DEBUG):
             log_decision(pod, profile.scheduler_name, decision)
 
-    def _count_in_vain(
-        self, attempt: _Attempt, decision: Decision | Failure, seconds: float
-    ) -> None:
-        """Count a long attempt without a node: for claims, or where no victims were found."""
-        pod, state, in_vain = attempt.queued.pod, attempt.state, self.groups.submit.in_vain
-        if pod.spec.resource_claims:
-            in_vain.took(_of_claims(pod), seconds)
-        found = isinstance(decision, Decision) and decision.candidate is not None
-        if state.victims_searched and not (state.without_victims or found):
-            in_vain.took(_of_victims(pod), seconds)
-
     def _show_shadows(self, attempt: _Attempt, decision: Decision) -> None:
-        """Have shadow profiles decide, too.
+        """Let shadow profiles decide beside the decision.
 
         The columns are still those of the decision; what was assumed since is set aside.
         """

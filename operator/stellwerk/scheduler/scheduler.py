@@ -14,7 +14,8 @@ from stellwerk import garbage
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.profiles.status_writer import ProfileStatusWriter
-from stellwerk.scheduler.binding_cycle import BindingCycle, BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingCycle
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.schedule_one import ScheduleOne
@@ -22,12 +23,14 @@ from stellwerk.world.loop import TIMERS, Timer, Waits, scheduling_loop
 from stellwerk.world.world import World
 
 DRAIN_SECONDS: Final = 10.0
-_ROWS_A_STEP: Final = 64
-"""So many rows of the snapshot are written in a row: a few milliseconds."""
+"""Time that bindings in flight get at the end of the process. Then they are cancelled."""
+MAX_ROWS_PER_STEP: Final = 64
+"""Snapshot rows written before yielding to the event loop; 64 rows take a few milliseconds."""
 REQUEUEING_UNITS: Final = 250
+"""Units of requeueing worked off in one go, which takes up to a millisecond. A pod that arrives
+meanwhile waits for one such slice."""
 REQUEUEING_PAUSE_SECONDS: Final = 0.002
-"""Between two slices of so many units, which take up to a millisecond: a third of the time at most,
-and a pod that comes meanwhile waits for one of them."""
+"""Pause between two slices of requeueing, so that it takes a third of the time at the most."""
 
 
 class ActiveQueue(asyncio.PriorityQueue[ActiveItem]):
@@ -81,7 +84,7 @@ class Scheduler(Waits):
         self._active = active
         self._schedule_one = schedule_one
         self.groups = schedule_one.groups
-        """Decides groups of pods; what observes it is set from outside."""
+        """Decides groups of pods; recordings observe it, and `app` wires them."""
         self._bindings = bindings
         self._preemption = preemption
         self._binding_cycle = binding_cycle
@@ -92,11 +95,11 @@ class Scheduler(Waits):
         self._backlogged = asyncio.Event()
         world.queue.backlog.on_begun = self._backlogged.set
         self._heartbeat_seconds: float | None = None
-        """When the loop last turned with the scheduling coroutine in it; None: it does not yet."""
+        """Monotonic time of the last beat; None: the scheduling coroutine is not running yet."""
 
     @property
     def deciding(self) -> str:
-        """The uid of the pod that the scheduling coroutine is at; empty: of none."""
+        """The uid of the pod that is being decided; empty: none is."""
         return self._schedule_one.deciding
 
     def heartbeat(self) -> float:
@@ -151,8 +154,9 @@ class Scheduler(Waits):
             self._schedule_one.deciding = in_hand.pod.uid
         await asyncio.sleep(0)
         if not self._bindings:
-            # What a socket has brought is an event after the second round of the event loop. While
-            # pods are bound, that would make two of what is written at once, for more CPU.
+            # What a socket has brought becomes an event only in the second round of the event loop.
+            # While pods are bound, the second round would split what is written at once in two,
+            # for more CPU.
             await asyncio.sleep(0)
         if self._barrier.is_applying:
             await self._barrier.applied()
@@ -161,12 +165,12 @@ class Scheduler(Waits):
         """Enter pods with thousands of terms, and wait while a later list is being applied."""
         cache = self._world.cache
         if cache.unindexed:
-            # Once: what is left to be done comes after the snapshot has been written.
+            # One pass only: what comes meanwhile is entered after the snapshot has been written.
             for _ in cache.index_terms():
                 await asyncio.sleep(0)
         if self._barrier.is_applying:
             await self._barrier.applied()
-        if cache.changed_nodes > _ROWS_A_STEP:
+        if cache.changed_nodes > MAX_ROWS_PER_STEP:
             await _write_ahead(cache)
 
     # --- beside the loop ------------------------------------------------------------------------
@@ -189,50 +193,52 @@ class Scheduler(Waits):
     async def _beat(self) -> None:
         world = self._world
         self._heartbeat_seconds = world.clock.monotonic()
-        # What was deleted is let go though no pod comes, and the next one waits for less.
-        while not self._is_busy and world.cache.changed_nodes > _ROWS_A_STEP:
-            world.cache.write_ahead(_ROWS_A_STEP)
+        # Write the snapshot although no pod comes: that frees deleted objects and leaves less work
+        # for the next pod.
+        while not self._is_busy and world.cache.changed_nodes > MAX_ROWS_PER_STEP:
+            world.cache.write_ahead(MAX_ROWS_PER_STEP)
             await asyncio.sleep(0)
         if not self._is_busy:
             world.cache.update_snapshot()
 
     @property
     def _is_busy(self) -> bool:
-        """Whether the snapshot is the scheduling coroutine's, or between two states."""
+        """True while the snapshot is the scheduling coroutine's, or between two states."""
         is_applying = self._barrier.is_applying
         return bool(self._schedule_one.deciding or is_applying or self._world.cache.unindexed)
 
 
-_LOOK_SECONDS: Final = 1.0
-_STALE_ITEMS: Final = 1024
-"""So many are not worth the sorting."""
+STANDBY_ROUND_SECONDS: Final = 1.0
+"""Pause between two rounds of a replica that does not lead."""
+MIN_STALE_ITEMS: Final = 1024
+"""Below this number of stale items, sorting activeQ anew costs more than it saves."""
 
 
 async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) -> None:
-    """Keep activeQ short, queue and snapshot up to date, until this process leads.
+    """Keep activeQ short, and queue and snapshot up to date, until this process leads.
 
     Events go on filling cache and queue, and what they leave to be done in slices is done; nothing
     takes pods out of activeQ, so that what other processes bind stays in it as stale items: at most
     about as many as pods wait. Nothing is written to the API.
     """
-    # What was listed stays, and holds no cycles: the collector need not look at it at all.
+    # What was listed stays, and holds no cycles: the garbage collector need not visit it.
     await _write_ahead(world.cache)
     garbage.freeze()
     while not leading.is_set():
         world.cache.update_snapshot()
-        if len(active) > 2 * world.queue.pending()["active"] + _STALE_ITEMS:
+        if len(active) > 2 * world.queue.pending()["active"] + MIN_STALE_ITEMS:
             active.discard_stale()
         await _work_off(world, leading)
         try:
-            async with asyncio.timeout(_LOOK_SECONDS):
+            async with asyncio.timeout(STANDBY_ROUND_SECONDS):
                 await leading.wait()
         except TimeoutError:
             pass
 
 
 async def _write_ahead(cache: Cache) -> None:
-    """Write the rows of very many changed nodes, in steps between which others have their turn."""
-    while cache.write_ahead(_ROWS_A_STEP):  # noqa: ASYNC110 other tasks run, nothing is awaited
+    """Write the rows of very many changed nodes, and yield to the event loop between steps."""
+    while cache.write_ahead(MAX_ROWS_PER_STEP):  # noqa: ASYNC110 other tasks run, nothing is awaited
         await asyncio.sleep(0)
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from stellwerk.profiles.spec.profile_selector import PodsSelected
+from stellwerk.profiles.spec.selector import PodsSelected
 from stellwerk_kube.json_values import JsonObject, text_map
 from stellwerk_kube.selectors import Labels, LabelSelector
 

@@ -1,8 +1,10 @@
 """The profiles that are served: which one a pod belongs to, and what it says about queueing.
 
-`profiles` loads the objects and serves them here, the scheduling queue asks them as its
-QueueingPolicy, decisions take framework and extenders from them. Invariant: these never change; a
-new version is served as another ServedProfile, and attempts under way keep the one they began with.
+`profiles/loader.py` loads the objects and serves them here, the scheduling queue asks them as its
+QueueingPolicy, decisions take framework and extenders from them; `profile_selectors` finds the
+profile of a pod. This is a part of the World, and not of the package `profiles`, because forks and
+simulations have it and load no objects. Invariant: these never change; a new version is served as
+another ServedProfile, and attempts under way keep the one they began with.
 Whatever a plugin does, the queue gets an answer: one that raises in PreEnqueue gates the pod under
 its own name until it is asked again, one that raises in QueueSort or when its events are registered
 is replaced by what holds without it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stellwerk.models.scheduling_spec import DEFAULT_SCHEDULER_NAME
 from stellwerk.profiles.spec.profile import parse_spec
-from stellwerk.profiles.spec.profile_selector import PodsSelected
+from stellwerk.profiles.spec.selector import PodsSelected
 from stellwerk.world.profile_selectors import UNDECIDED, ProfileSelectors
 from stellwerk_kube.errors import ConfigurationError, ProfileError
 

@@ -40,7 +40,7 @@ def played(steps: list[tuple[Any, ...]], *, whole: bool) -> None:
             await history.stop()
 
     # A slice for each member: what happens in a hurry happens between any two of them.
-    with patch.object(time_slice, "SLICE_SECONDS", 0.0):
+    with patch.object(time_slice, "TIME_SLICE_SECONDS", 0.0):
         run_skipping(flow)
 
 

@@ -57,7 +57,7 @@ class Namespaces:
             world.operator.handlers.on_object(
                 "ElasticQuota", "ADDED", {"metadata": metadata, "spec": amounts}
             )
-        world.operator.inputs.on_synced("ElasticQuota")
+        world.operator.sources.on_synced("ElasticQuota")
         self._delete_pod = world.client.delete_pod
         world.client.delete_pod = self._evict  # type: ignore[method-assign]
         self.number = 0

@@ -9,12 +9,12 @@ from typing_extensions import override
 
 from stellwerk.profiles.history import (
     COUNT_SECONDS,
-    FAILURE_SECONDS,
+    HISTORY_RETRY_SECONDS,
     RevisionHistory,
 )
 from stellwerk.profiles.spec.revision import (
     KEPT_REVISIONS,
-    MOST_SPEC_BYTES,
+    MAX_SPEC_BYTES,
     SCHEDULED_ANNOTATION,
     revisions_path,
 )
@@ -177,7 +177,7 @@ async def test_a_process_that_begins_to_lead_writes_nothing_that_is_written() ->
         leader.look(entries)
         standby.look(entries)
 
-    cluster.operator.operator.loader.on_served = both
+    cluster.operator.operator.loader.on_judged = both
     for weight in (1, 2, 3):
         cluster.edit(**weighted(weight))
     await leader.write_due()
@@ -222,12 +222,12 @@ async def test_a_failure_is_one_line_and_is_made_up_for(
     with caplog.at_level(logging.INFO, LOGGER):
         for _ in range(3):
             cluster.client.failures[PATH] = failure
-            await cluster.write(after=FAILURE_SECONDS)
+            await cluster.write(after=HISTORY_RETRY_SECONDS)
             await cluster.write(after=1)
         assert len(cluster.client.requests) == 3, "the API is left alone for a while"
         assert [each.levelname for each in caplog.records] == ["WARNING"]
         cluster.edit(**weighted(2))
-        await cluster.write(after=FAILURE_SECONDS)
+        await cluster.write(after=HISTORY_RETRY_SECONDS)
     assert cluster.weights() == [1, 2]
     assert caplog.messages[-1] == "the history of profiles is kept again"
 
@@ -263,7 +263,7 @@ async def test_a_revision_whose_answer_was_lost_is_not_written_twice() -> None:
     cluster.edit(**weighted(1))
     cluster.schedule(4)
     await cluster.write()
-    await cluster.write(after=FAILURE_SECONDS)
+    await cluster.write(after=HISTORY_RETRY_SECONDS)
     await cluster.write(after=COUNT_SECONDS)
     assert cluster.weights() == [1]
     assert cluster.scheduled() == ["4"]
@@ -276,7 +276,7 @@ async def test_a_revision_that_another_client_deleted_is_written_again() -> None
     cluster.client.objects.clear()
     cluster.schedule(3)
     await cluster.write(after=COUNT_SECONDS)
-    await cluster.write(after=FAILURE_SECONDS)
+    await cluster.write(after=HISTORY_RETRY_SECONDS)
     await cluster.write(after=COUNT_SECONDS)
     assert cluster.weights() == [1]
     assert cluster.scheduled() == ["3"]
@@ -285,7 +285,7 @@ async def test_a_revision_that_another_client_deleted_is_written_again() -> None
 async def test_a_huge_spec_is_noted_without_its_text() -> None:
     cluster = Cluster()
     address = f"https://{'x' * 60}.example/"
-    extenders = [{"urlPrefix": f"{address}{'y' * 1000}{n}"} for n in range(MOST_SPEC_BYTES // 1000)]
+    extenders = [{"urlPrefix": f"{address}{'y' * 1000}{n}"} for n in range(MAX_SPEC_BYTES // 1000)]
     cluster.operator.operator.loader.entries.clear()
     cluster.edit(**weighted(1))
     entry = cluster.operator.operator.loader.entries["packing"]
@@ -296,7 +296,7 @@ async def test_a_huge_spec_is_noted_without_its_text() -> None:
         await again.write_due()
     (kept,) = cluster.revisions()
     assert "spec" not in kept["data"]
-    assert kept["data"]["leftOutBytes"] > MOST_SPEC_BYTES
+    assert kept["data"]["leftOutBytes"] > MAX_SPEC_BYTES
 
 
 HOSTILE = {

@@ -17,9 +17,10 @@ from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.types import OK, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins import assembly, registry
-from stellwerk.profiles.loader import NewPlugins, ProfileEntry, ensure_profile
+from stellwerk.profiles.entry import ProfileEntry
+from stellwerk.profiles.loader import NewPlugins
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
-from stellwerk.profiles.spec.profile import OPERATOR_LABEL, operator_of
+from stellwerk.profiles.spec.profile import OPERATOR_LABEL
 from stellwerk.profiles.spec.status_fields import SchedulerProfileStatus
 from stellwerk.world.decide import decide
 from stellwerk.world.loop import TIMERS
@@ -680,14 +681,6 @@ def test_several_operators_serve_the_profiles_with_their_label() -> None:
     assert "packing" not in named.operator.loader.entries
 
 
-async def test_a_named_operator_makes_the_first_profile_of_its_name() -> None:
-    world = InProcess()
-    world.operator.loader.operator_name = "gpu"
-    await ensure_profile(world.operator.loader, world.client, world.operator.handlers)
-    assert set(world.profiles.served) == {"gpu"}
-    assert operator_of(world.operator.loader.entries["gpu"].obj) == "gpu"
-
-
 def accepted(world: InProcess, profile: str) -> bool:
     return world.operator.loader.entries[profile].refusal is None
 
@@ -732,7 +725,7 @@ async def test_nothing_is_read_while_no_profile_lacks_a_plugin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = "stellwerk.profiles.loader"
-    monkeypatch.setattr(f"{module}.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(f"{module}.PLUGIN_SEARCH_SECONDS", 0.0)
     looks: list[int] = []
     world = InProcess()
 
@@ -857,8 +850,8 @@ def test_to_look_at_all_profiles_anew_changes_nothing(world: InProcess, seed: in
             world.apply(profile)
         before = said(world)
         for each in loader.entries:
-            loader._dirty[each] = set()  # noqa: SLF001 as though all had changed
-        loader._serve()  # noqa: SLF001
+            loader._dependencies.outdated[each] = set()  # noqa: SLF001 as though all had changed
+        loader._judge_some()  # noqa: SLF001
         assert said(world) == before
 
 

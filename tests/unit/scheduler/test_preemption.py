@@ -18,13 +18,15 @@ from stellwerk.framework.interface import Candidate
 from stellwerk.framework.offline import Offline
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.scheduler.api_dispatcher import APIDispatcher, StatusReports
-from stellwerk.scheduler.binding_cycle import BindingTasks, WaitingPodsMap
+from stellwerk.scheduler.api_dispatcher import APIDispatcher
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.preemption import (
     RETRY_DELAYS_SECONDS,
     EvictionReason,
     PreemptionExecutor,
 )
+from stellwerk.scheduler.status_reports import StatusReports
+from stellwerk.scheduler.waiting_pods_map import WaitingPodsMap
 from stellwerk.world.decide import Eviction, VictimOutcome
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World

@@ -12,7 +12,7 @@ from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.client.extender import HttpExtender
 from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.scheduler import scheduler
-from stellwerk.scheduler.binding_cycle import BindingTasks
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.scheduler import ActiveQueue, stand_by
 from stellwerk.world.loop import DECISION_SLICE_SECONDS, SLICE_DECISIONS, TIMERS
 from stellwerk_kube.clock import VirtualClock

@@ -5,10 +5,21 @@ from contextlib import contextmanager
 
 import pytest
 
+from stellwerk.framework.time_budget import TimeBudget
+from stellwerk.framework.types import CycleState
 from stellwerk.plugins.default_preemption.dry_run import DryRun, DryRunOutcome
-from stellwerk.scheduler.throttle import IN_VAIN, SlowSpecs, VainAttempts
+from stellwerk.scheduler.throttle import (
+    NAMESPACE_THROTTLED,
+    SPEC_THROTTLED,
+    SlowNamespaces,
+    SlowSearch,
+    SlowSpecs,
+    Throttle,
+)
 from stellwerk.snapshot.columns import RowColumn
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.world.decide import Failure
+from stellwerk.world.profiles import ServedProfile
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
@@ -97,61 +108,116 @@ async def test_slow_attempts_are_counted_logged_and_set_back(
 
 def test_attempts_in_vain_give_way_to_the_pods_of_others_for_so_long() -> None:
     clock = VirtualClock()
-    vain = VainAttempts(clock.monotonic)
-    vain.took("a", 0.02)
-    assert not vain.waits("a", 0)  # nobody else has pods
-    vain.tried("a", 0)
-    assert not vain.waits("a", 0)
-    vain.tried("b", 0)
-    assert vain.waits("a", 0)
-    assert not vain.waits("b", 0)
+    slow = SlowNamespaces(clock.monotonic)
+    slow.took("a", SlowSearch.GROUP, 0.02)
+    assert not slow.waits("a", SlowSearch.GROUP, 0)  # nobody else has pods
+    slow.tried("a", 0)
+    assert not slow.waits("a", SlowSearch.GROUP, 0)
+    slow.tried("b", 0)
+    assert slow.waits("a", SlowSearch.GROUP, 0)
+    assert not slow.waits("b", SlowSearch.GROUP, 0)
     clock.advance(1.5)
-    assert not vain.waits("a", 0)  # b has none any more
+    assert not slow.waits("a", SlowSearch.GROUP, 0)  # b has none any more
     clock.advance(2.4)
-    vain.tried("b", 0)
-    assert vain.waits("a", 0)
+    slow.tried("b", 0)
+    assert slow.waits("a", SlowSearch.GROUP, 0)
     clock.advance(0.2)
-    assert not vain.waits("a", 0)  # 200 times as long is over
+    assert not slow.waits("a", SlowSearch.GROUP, 0)  # 200 times as long is over
 
 
 def test_a_group_never_waits_for_pods_of_a_lower_priority() -> None:
     clock = VirtualClock()
-    vain = VainAttempts(clock.monotonic)
-    vain.took("a", 0.02)
-    vain.tried("b", 5)
-    assert vain.waits("a", 5)
-    assert not vain.waits("a", 6)
+    slow = SlowNamespaces(clock.monotonic)
+    slow.took("a", SlowSearch.GROUP, 0.02)
+    slow.tried("b", 5)
+    assert slow.waits("a", SlowSearch.GROUP, 5)
+    assert not slow.waits("a", SlowSearch.GROUP, 6)
 
 
 def test_attempts_for_claims_are_counted_beside_those_of_groups() -> None:
     clock = VirtualClock()
-    vain = VainAttempts(clock.monotonic)
-    vain.took("a/claims", 0.02)
-    vain.tried("a", 0)
-    assert not vain.waits("a/claims", 0)
-    vain.tried("b", 0)
-    assert vain.waits("a/claims", 0)
-    assert not vain.waits("a", 0)
+    slow = SlowNamespaces(clock.monotonic)
+    slow.took("a", SlowSearch.CLAIMS, 0.02)
+    slow.tried("a", 0)
+    assert not slow.waits("a", SlowSearch.CLAIMS, 0)
+    slow.tried("b", 0)
+    assert slow.waits("a", SlowSearch.CLAIMS, 0)
+    assert not slow.waits("a", SlowSearch.GROUP, 0)
 
 
 def test_what_a_namespace_may_take_early_comes_back() -> None:
     clock = VirtualClock()
-    vain = VainAttempts(clock.monotonic)
-    vain.took("a", 0.3)
-    assert vain.is_spent("a")
-    assert not vain.is_spent("b")
+    slow = SlowNamespaces(clock.monotonic)
+    slow.took("a", SlowSearch.GROUP, 0.3)
+    assert slow.waits_backoff_out("a")
+    assert not slow.waits_backoff_out("b")
     clock.advance(6)
-    assert not vain.is_spent("a")
+    assert not slow.waits_backoff_out("a")
 
 
 def test_namespaces_are_forgotten() -> None:
     clock = VirtualClock()
-    vain = VainAttempts(clock.monotonic)
+    slow = SlowNamespaces(clock.monotonic)
     for number in range(3_000):
-        vain.tried(f"n{number}", 0)
-        vain.took(f"n{number}", 0.001)
+        slow.tried(f"n{number}", 0)
+        slow.took(f"n{number}", SlowSearch.GROUP, 0.001)
         clock.advance(0.1)
-    assert vain.namespaces <= 2 * 1025
+    assert len(slow) <= 2 * 1025
+
+
+def throttle_of(world: InProcess, *, waiting: int = 1) -> Throttle:
+    """A throttle by itself, beside which this many pods wait."""
+    budget = TimeBudget(world.clock.monotonic)
+    return Throttle(world.operator.world, budget, range(waiting), world.metrics)
+
+
+def served(world: InProcess, name: str) -> ServedProfile:
+    return world.profiles.served[name]
+
+
+def test_foreign_code_holds_a_profile_back_only_where_another_one_is_served() -> None:
+    world, pod = InProcess(), pod_info("web")
+    throttle = throttle_of(world)
+    world.apply(make_profile("a"))
+    throttle.budget.spent("a", 'plugin "Slow"', 9.0)
+    assert throttle.begin(pod, served(world, "a")) == ""
+    world.apply(make_profile("b"))
+    assert 'plugin "Slow" is too slow' in throttle.begin(pod, served(world, "a"))
+    assert throttle.begin(pod, served(world, "b")) == ""
+
+
+def test_the_time_of_foreign_code_does_not_make_a_spec_slow() -> None:
+    world, pod = InProcess(), pod_info("web")
+    throttle = throttle_of(world)
+    world.apply(make_profile("a"))
+    profile, failure = served(world, "a"), Failure.error("none")
+    for _ in range(2):
+        throttle.took(pod, profile, CycleState(), failure, seconds=0.5, foreign_seconds=0.45)
+    assert throttle.begin(pod, profile) == ""
+    for _ in range(2):
+        throttle.took(pod, profile, CycleState(), failure, seconds=0.5, foreign_seconds=0.0)
+    assert throttle.begin(pod, profile) == SPEC_THROTTLED
+    assert throttle.why_slow(pod, profile) == SPEC_THROTTLED
+
+
+def test_a_search_for_victims_counts_unless_it_found_some_or_was_forgone() -> None:
+    world = InProcess()
+    throttle = throttle_of(world)
+    world.apply(make_profile("a"))
+    profile, failure = served(world, "a"), Failure.error("none")
+    pod, other = pod_info("web", namespace="one"), pod_info("web", namespace="two")
+    state = CycleState()
+    throttle.took(pod, profile, state, failure, seconds=0.05, foreign_seconds=0.0)
+    assert not throttle.slow_namespaces.spent, "it has not searched"
+    state.victims_searched = state.without_victims = True
+    throttle.took(pod, profile, state, failure, seconds=0.05, foreign_seconds=0.0)
+    assert not throttle.slow_namespaces.spent, "it did without"
+    state.without_victims = False
+    throttle.took(pod, profile, state, failure, seconds=0.05, foreign_seconds=0.0)
+    assert not throttle.forgoes_victims(pod), "no other namespace has pods"
+    assert throttle.begin(other, profile) == ""
+    assert throttle.forgoes_victims(pod)
+    assert not throttle.forgoes_victims(other)
 
 
 async def test_searches_for_victims_in_vain_give_way_to_the_pods_of_others(
@@ -185,8 +251,9 @@ async def test_searches_for_victims_in_vain_give_way_to_the_pods_of_others(
         await quiet(20)
         world.apply(greedy("third", 10), greedy("higher", 11), make_pod("small", cpu="10m"))
         await quiet(50)
-        assert world.condition("third") == ("Slow", IN_VAIN)
-        assert world.condition("higher") != ("Slow", IN_VAIN), "it waits for no lower priority"
+        assert world.condition("third") == ("Slow", NAMESPACE_THROTTLED)
+        higher = world.condition("higher")
+        assert higher != ("Slow", NAMESPACE_THROTTLED), "it waits for no lower priority"
         assert searched == 3
         assert world.node_of("small"), "who needs no victims waits for nobody"
         world.clock.advance(60)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk.profiles.spec.profile_spec import PROMOTION_ANNOTATION
+from stellwerk.profiles.spec.spec_fields import PROMOTION_ANNOTATION
 from stellwerk_cli.promotion import Promotion, prepare_promotion
 from stellwerk_cli.promotion import promote as carry_out
 from stellwerk_kube.errors import ApiError, Conflict, SchedulerError

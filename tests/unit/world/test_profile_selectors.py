@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.profiles.spec.profile_selector import PodsSelected, ProfileSelector
+from stellwerk.profiles.spec.selector import PodsSelected, ProfileSelector
 from stellwerk.world.profile_selectors import UNDECIDED, ProfileSelectors, SelectorOverlaps
 from stellwerk_kube.json_values import JsonObject
 

@@ -35,7 +35,8 @@ Items = Annotated[tuple[T, ...], Strict(strict=False)]
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
-_SHOWN_ERRORS: Final = 5
+MAX_SHOWN_ERRORS: Final = 5
+"""Errors of one object that a message lists. Beyond it only their number is given."""
 _STEP: Final = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 
 
@@ -144,10 +145,10 @@ Duration = Annotated[
 def profile_error(error: ValidationError, path: str) -> ProfileError:
     """Return a ProfileError for what pydantic found under `path`: all of it, first field first."""
     found = problems(error)
-    (first, message), *others = found[:_SHOWN_ERRORS]
+    (first, message), *others = found[:MAX_SHOWN_ERRORS]
     texts = [message, *(f"{field_path(path, where)}: {other}" for where, other in others)]
-    if len(found) > _SHOWN_ERRORS:
-        texts.append(f"and {len(found) - _SHOWN_ERRORS} more")
+    if len(found) > MAX_SHOWN_ERRORS:
+        texts.append(f"and {len(found) - MAX_SHOWN_ERRORS} more")
     return ProfileError(field_path(path, first), "; ".join(texts))
 
 

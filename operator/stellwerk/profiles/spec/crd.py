@@ -26,7 +26,7 @@ from stellwerk.profiles.spec.plugin_args import (
     ResourceSpec,
 )
 from stellwerk.profiles.spec.profile import GROUP, KIND, PLURAL, VERSION
-from stellwerk.profiles.spec.profile_spec import SchedulerProfileSpec
+from stellwerk.profiles.spec.spec_fields import SchedulerProfileSpec
 from stellwerk.profiles.spec.status_fields import SchedulerProfileStatus
 
 Schema = dict[str, Any]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint, PluginDescription
-from stellwerk.profiles.spec.profile_spec import EnabledPlugin, Plugins, PluginSet
+from stellwerk.profiles.spec.spec_fields import EnabledPlugin, Plugins, PluginSet
 from stellwerk_kube.errors import ProfileError, UnknownPluginError
 from stellwerk_kube.names import suggestion
 

@@ -30,8 +30,10 @@ from stellwerk_kube.names import (
 )
 
 DEFAULT_TIMEOUT_SECONDS: Final = 0.5
-"""Not the 5 s of kube-scheduler: pods of other profiles wait meanwhile."""
-_MANAGED_RESOURCES: Final = 64
+"""Time limit of one call if the profile sets none. kube-scheduler has 5 s, but here pods of other
+profiles wait meanwhile."""
+MAX_MANAGED_RESOURCES: Final = 64
+"""Resources that one extender may name, so that the schema bounds what a rule of it costs."""
 _USER_INFO: Final = re.compile(r"^(https?://)([^/?#]*)@")
 
 
@@ -54,7 +56,7 @@ _Base64 = Annotated[str, Field(max_length=131072, json_schema_extra={"format": "
 
 
 class ExtenderTLSConfig(ConfigModel):
-    """How to speak TLS with an extender. Data goes before files."""
+    """TLS settings of an extender. Data goes before files."""
 
     insecure: bool = False
     """Whether to trust any certificate of the extender. For tests only."""
@@ -153,13 +155,13 @@ class Extender(ConfigModel):
     """TLS settings."""
 
     http_timeout: Duration = "500ms"
-    """How long one call may take. 0 means 500ms."""
+    """Time limit of one call. 0 means 500ms."""
 
     node_cache_capable: bool = False
     """Whether the extender keeps nodes itself, so that only their names are sent."""
 
     managed_resources: Annotated[
-        Items[ExtenderManagedResource], Field(max_length=_MANAGED_RESOURCES)
+        Items[ExtenderManagedResource], Field(max_length=MAX_MANAGED_RESOURCES)
     ] = ()
     """If given, only pods that request one of these resources are sent to the extender."""
 

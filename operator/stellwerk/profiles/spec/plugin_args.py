@@ -21,7 +21,7 @@ from stellwerk.profiles.spec.config_model import (
     QualifiedName,
     invalid,
 )
-from stellwerk.profiles.spec.profile_selector import LabelSelectorSpec
+from stellwerk.profiles.spec.selector import LabelSelectorSpec
 from stellwerk_kube.compatibility import Compatibility, ReleaseRule
 from stellwerk_kube.names import is_label_value, is_qualified_name, parse_duration
 
@@ -31,9 +31,13 @@ MAX_SHAPE_SCORE: Final = 10
 """The upper end of a shape's scores; the plugin scales them to 0-100 (MaxCustomPriorityScore)."""
 
 _MAX_UTILIZATION: Final = 100
+"""Highest utilization of a shape's point, in percent."""
 _MAX_RESOURCE_WEIGHT: Final = 100
-_LONGEST_RESOURCE_NAME: Final = 317
+"""Highest weight of a resource, as in kube-scheduler."""
+_MAX_RESOURCE_NAME_CHARACTERS: Final = 317
+"""Characters of a resource's name: a subdomain of 253, a slash and a name of 63."""
 MAX_SCORED_RESOURCES: Final = 64
+"""Resources that a strategy may score, so that the schema bounds what a rule on them costs."""
 
 
 class PluginArgs(ConfigModel):
@@ -54,7 +58,7 @@ class PluginArgs(ConfigModel):
 class ResourceSpec(ConfigModel):
     """A resource and how much it counts in a score."""
 
-    name: Annotated[str, Field(min_length=1, max_length=_LONGEST_RESOURCE_NAME)]
+    name: Annotated[str, Field(min_length=1, max_length=_MAX_RESOURCE_NAME_CHARACTERS)]
     """Name of the resource: cpu, memory, or an extended resource."""
 
     weight: Annotated[int, Field(ge=0, le=_MAX_RESOURCE_WEIGHT)] = 1
@@ -113,10 +117,10 @@ class RequestedToCapacityRatioParam(ConfigModel):
 
 
 class ScoringStrategy(ConfigModel):
-    """How NodeResourcesFit scores a node."""
+    """The scoring strategy of NodeResourcesFit."""
 
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
-    """Which strategy scores: the emptiest node, the fullest, or a shape over utilization."""
+    """The strategy: prefer the emptiest node, the fullest, or follow a shape over utilization."""
 
     resources: ScoredResources = DEFAULT_RESOURCES
     """Resources that count, cpu and memory by default."""
@@ -141,7 +145,8 @@ DEFAULT_CAPACITY_SHAPE: Final = (
     UtilizationShapePoint.model_validate({"utilization": 0, "score": MAX_SHAPE_SCORE}),
     UtilizationShapePoint.model_validate({"utilization": 100, "score": 0}),
 )
-"""Of VolumeBinding: the emptiest storage is best (`SetDefaults_VolumeBindingArgs`, v1.37)."""
+"""The default of VolumeBinding: the emptiest storage is best (`SetDefaults_VolumeBindingArgs`,
+v1.37)."""
 
 
 class NodeResourcesFitArgs(PluginArgs):
@@ -154,7 +159,7 @@ class NodeResourcesFitArgs(PluginArgs):
     """Groups (the part before the slash) of resources that the filter ignores."""
 
     scoring_strategy: ScoringStrategy = LEAST_ALLOCATED
-    """How nodes are scored."""
+    """The strategy that scores nodes."""
 
     @field_validator("ignored_resource_groups")
     @classmethod
@@ -332,7 +337,7 @@ class VolumeBindingArgs(PluginArgs):
     """Arguments of VolumeBinding."""
 
     bind_timeout_seconds: Annotated[int, Field(ge=0, le=INT64_MAX)] = 600
-    """How long a binding waits for its volumes; 0 does not wait."""
+    """Time that a binding waits for its volumes; 0 does not wait."""
 
     shape: Shape = DEFAULT_CAPACITY_SHAPE
     """Score of a node by the utilization of its storage, utilization strictly increasing. By
@@ -362,10 +367,10 @@ class DynamicResourcesArgs(PluginArgs):
     """Arguments of DynamicResources."""
 
     filter_timeout: Duration = "10s"
-    """How long one node may be searched for devices; 0 is no limit."""
+    """Time limit of the search for devices on one node; 0 is no limit."""
 
     binding_timeout: Duration = "10m0s"
-    """How long a binding waits for its devices, at least a second."""
+    """Time that a binding waits for its devices, at least a second."""
 
     @model_validator(mode="after")
     def _timeouts_are_long_enough(self) -> "DynamicResourcesArgs":
@@ -393,8 +398,8 @@ class DefaultPreemptionArgs(PluginArgs):
     """At least this many nodes are tried for victims."""
 
     victims: Literal["SameNamespace"] | PodsOfLowerPriority | None = None
-    """Of Stellwerk: the pods of lower priority that may be evicted. Unset, those of all namespaces,
-    as in kube-scheduler."""
+    """Stellwerk only: the pods of lower priority that may be evicted. Unset, those of all
+    namespaces, as in kube-scheduler."""
 
     @model_validator(mode="after")
     def _some_candidates(self) -> "DefaultPreemptionArgs":
@@ -415,13 +420,13 @@ class ReservationArgs(ConfigModel):
     """The namespaces whose groups may keep nodes, by their labels."""
 
     max_nodes: int | str = "10%"
-    """How many nodes all groups of one namespace may keep at a time, or which part of all."""
+    """Number of nodes that all groups of one namespace may keep at a time, or their share."""
 
     max_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 300
-    """How long, from the first node that is kept for any group of the namespace."""
+    """Time for which they may keep them, from the first node that any of these groups keeps."""
 
     cooldown_seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] = 600
-    """How long nothing is kept for the namespace after that."""
+    """Time after that in which nothing is kept for the namespace."""
 
     @model_validator(mode="after")
     def _nodes_are_a_number_or_a_part(self) -> "ReservationArgs":
@@ -443,10 +448,10 @@ class GangSchedulingArgs(PluginArgs):
     """Arguments of GangScheduling."""
 
     second_look_milliseconds: Annotated[int, Field(ge=0, le=10_000)] = 50
-    """How long other orders of a group's pods are tried where the first leaves too few placed."""
+    """Time in which other orders of a group's pods are tried if the first places too few."""
 
     reservation_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 300
-    """How long room is kept for a group whose victims do not end; a group may say otherwise."""
+    """Time for which room is kept for a group whose victims do not end. A group may set its own."""
 
     strict_queues: bool = False
     """Whether groups of one queue are placed in order, and those behind only beside the first."""
@@ -459,7 +464,7 @@ class CrossNodePreemptionArgs(PluginArgs):
     """Arguments of CrossNodePreemption, which looks for victims on several nodes at once."""
 
     timeout_milliseconds: Annotated[int, Field(ge=1, le=60_000)] = 100
-    """How long one search may take; the best set found by then is used."""
+    """Time limit of one search. The best set found by then is used."""
 
     max_victims: Annotated[int, Field(ge=1, le=64)] = 8
     """The most pods one search may choose."""
@@ -498,27 +503,27 @@ class GpuShareArgs(PluginArgs):
     """Arguments of GpuShare."""
 
     device_selection: Literal["BestFit", "Random"] = "BestFit"
-    """Which of the devices that have room a share gets: the fullest, or any at random. Goes after
-    the choice of a score plugin that tries devices, such as FragmentationGradientDescent."""
+    """The device that a share gets among those with room: the fullest, or any at random. A score
+    plugin that tries devices, such as FragmentationGradientDescent, chooses first."""
 
 
 class TypicalPodKind(ConfigModel):
     """A kind of pod that the cluster is typically asked to run."""
 
     cpu_millis: Annotated[int, Field(ge=0, le=INT64_MAX)]
-    """What it requests of cpu, in millicores."""
+    """Requested cpu in millicores."""
 
     gpu_milli: Annotated[int, Field(ge=0, le=1000)] = 0
-    """What it requests of each device, in thousandths; 0: no GPU."""
+    """Requested part of each device in thousandths; 0: no GPU."""
 
     devices: Annotated[int, Field(ge=0, le=64)] = 1
-    """How many devices it requests."""
+    """Number of requested devices."""
 
     models: Items[Annotated[str, Field(min_length=1)]] = ()
     """The models that it admits, by the label gpu.stellwerk.dev/model; none: all."""
 
     count: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
-    """How often such pods occur, in relation to the other kinds."""
+    """Frequency of such pods in relation to the other kinds."""
 
 
 class FragmentationGradientDescentArgs(PluginArgs):
@@ -532,7 +537,7 @@ class PlannedPodKind(TypicalPodKind):
     """A kind of pod that a plan reckons with."""
 
     memory_mib: Annotated[int, Field(alias="memoryMiB", ge=0, le=INT32_MAX)] = 0
-    """What it requests of memory on average, in MiB."""
+    """Requested memory on average in MiB."""
 
 
 class GpuPatternPlanArgs(PluginArgs):
@@ -542,4 +547,4 @@ class GpuPatternPlanArgs(PluginArgs):
     """The kinds of pods that are to be expected; none: those that were seen."""
 
     solver_seconds: Annotated[int, Field(ge=1, le=600)] = 30
-    """How long one plan may be searched for; after that, the best one found counts."""
+    """Time limit of the search for one plan. After it the best one found counts."""

@@ -24,8 +24,8 @@ from stellwerk.profiles.spec.defaults import (
 )
 from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint, PluginDescription
-from stellwerk.profiles.spec.profile_selector import PodsSelected
-from stellwerk.profiles.spec.profile_spec import SchedulerProfileSpec
+from stellwerk.profiles.spec.selector import PodsSelected
+from stellwerk.profiles.spec.spec_fields import SchedulerProfileSpec
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
 from stellwerk_kube.errors import ProfileError
 from stellwerk_kube.json_values import JsonObject

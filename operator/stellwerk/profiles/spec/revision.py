@@ -1,9 +1,9 @@
 """Accepted specs of SchedulerProfiles as ControllerRevisions: how they are written and read.
 
-The operator writes them, `stellwerk profile` reads them. Invariant: what is read may have been made
-or edited by others; it becomes a Revision whose fields have the types and sizes that they promise,
-or None. A ControllerRevision's data never changes (the API server sees to that), so that what
-became of a spec stands in an annotation.
+`profiles/history.py` writes them while the operator runs, `stellwerk profile` reads them.
+Invariant: what is read may have been made or edited by others; it becomes a Revision whose fields
+have the types and sizes that they promise, or None. A ControllerRevision's data never changes (the
+API server sees to that), so the number of pods that its spec has scheduled stands in an annotation.
 """
 
 import re
@@ -20,17 +20,22 @@ from stellwerk.profiles.spec.profile import API_VERSION, GROUP, KIND
 from stellwerk_kube.json_values import JsonObject, without_nulls
 
 KEPT_REVISIONS: Final = 10
-MOST_SPEC_BYTES: Final = 256 * 1024
-"""A larger spec is noted with its time and without its text."""
+"""Revisions of one profile that stay in the cluster, as the default of a Deployment."""
+MAX_SPEC_BYTES: Final = 256 * 1024
+"""Size of the largest spec that a revision holds. A larger one is noted without its text, because
+etcd takes no object above 1.5 MiB."""
 PROFILE_LABEL: Final = f"{GROUP}/profile-uid"
-"""On a ControllerRevision: the uid of the SchedulerProfile that it is of."""
+"""The label of a ControllerRevision with the uid of its SchedulerProfile."""
 SCHEDULED_ANNOTATION: Final = f"{GROUP}/scheduled-pods"
-"""On a revision: how many pods were scheduled while its spec was in use."""
-HIGHEST_NUMBER: Final = 2**53
-"""From it on, numbers are no count of edits, and not exact in the JSON of every client."""
+"""The annotation of a revision with the number of pods scheduled while its spec was in use."""
+MAX_REVISION_NUMBER: Final = 2**53
+"""Numbers of revisions are below it. A larger one cannot be a count of edits, and is not exact in
+the JSON of every client."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _COUNT: Final = re.compile(r"[0-9]{1,15}")
-_LONGEST_PREFIX: Final = 200
+_MAX_PREFIX_CHARACTERS: Final = 200
+"""Characters of a profile's name in the name of its revision, which may have 253 with the hash and
+the number behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Acceptance:
 
     profile: str
     uid: str
-    """Of the profile."""
+    """The uid of the profile."""
     generation: int
     spec: JsonObject
     at: datetime
@@ -55,7 +60,7 @@ class Revision:
     """Counts the accepted specs of one profile, from 1."""
     profile_uid: str
     generation: int
-    """Of the profile when it had that spec; 0: not known."""
+    """The generation of the profile when it had that spec; 0: not known."""
     spec: JsonObject | None
     """None: it is too large to be kept, or what is kept is no spec."""
     digest: str
@@ -81,7 +86,7 @@ def selection(profile_uid: str | None = None) -> str:
 
 
 def spec_digest(spec: Any) -> str:  # noqa: ANN401 any JSON
-    """The same for specs that say the same: null members count as absent, order as nothing."""
+    """A hash that is equal for specs that mean the same: without null members and without order."""
     return sha256(orjson.dumps(without_nulls(spec), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -93,7 +98,7 @@ def revision_object(accepted: Acceptance, number: int) -> JsonObject:
     """
     spec = without_nulls(accepted.spec)
     size = len(orjson.dumps(spec))
-    kept = {"spec": spec} if size <= MOST_SPEC_BYTES else {"leftOutBytes": size}
+    kept = {"spec": spec} if size <= MAX_SPEC_BYTES else {"leftOutBytes": size}
     owner = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -140,7 +145,7 @@ def read_revision(obj: object) -> Revision | None:
         return None
     data = _mapping(obj.get("data"))
     spec = data.get("spec")
-    kept = spec if isinstance(spec, dict) and len(orjson.dumps(spec)) <= MOST_SPEC_BYTES else None
+    kept = spec if isinstance(spec, dict) and len(orjson.dumps(spec)) <= MAX_SPEC_BYTES else None
     count = str(_mapping(metadata.get("annotations")).get(SCHEDULED_ANNOTATION, ""))
     accepted_at = str(data.get("acceptedAt", ""))
     return Revision(
@@ -169,8 +174,8 @@ def revisions_by_profile(objects: Iterable[object]) -> dict[str, list[Revision]]
 
 
 def _name(accepted: Acceptance, number: int) -> str:
-    """Short enough for any profile's name, and another for each object of that name."""
-    prefix = accepted.profile[:_LONGEST_PREFIX].rstrip("-.")
+    """The name of a revision: valid for any profile's name, and unique for each object."""
+    prefix = accepted.profile[:_MAX_PREFIX_CHARACTERS].rstrip("-.")
     return f"{prefix}-{sha256(accepted.uid.encode()).hexdigest()[:8]}-{number}"
 
 
@@ -178,7 +183,7 @@ def _number(value: object) -> int:
     """A count of edits; 0 if it is none."""
     if not isinstance(value, int) or isinstance(value, bool):
         return 0
-    return value if 0 < value < HIGHEST_NUMBER else 0
+    return value if 0 < value < MAX_REVISION_NUMBER else 0
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

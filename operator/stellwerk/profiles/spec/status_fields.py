@@ -1,6 +1,7 @@
 """The status of a SchedulerProfile: what the operator answers to its user.
 
-`scheduler.profile_status` writes it; `profiles/spec/crd.py` makes its schema. Invariant:
+`profiles/status_writer.py` writes it and `profiles/conditions.py` words its conditions;
+`profiles/spec/crd.py` makes its schema. `spec_fields` beside it is what the user writes. Invariant:
 `lastGoodSpec` was accepted once, so that a restart can serve it while a newer spec is refused.
 """
 
@@ -22,13 +23,13 @@ class Condition(ConfigModel):
     """Whether the statement holds."""
 
     reason: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Why, as one word for programs."""
+    """The reason, as one word for programs."""
 
     message: Annotated[str, Field(max_length=32768)] = ""
-    """Why, in words, with the field that is wrong."""
+    """The reason in words, with the field that is wrong."""
 
     last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-    """When the status last changed."""
+    """The time of the last change of the status."""
 
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """The generation of the object that the statement is about."""
@@ -54,7 +55,7 @@ class PendingPods(ConfigModel):
 
 
 class ShadowStatus(ConfigModel):
-    """What a profile with shadowOf has seen since the operator took up this version."""
+    """Counts of a profile with shadowOf since the operator took up this version."""
 
     decisions: Annotated[int, Field(ge=0)] = 0
     """Decisions of the active profile."""
@@ -72,12 +73,12 @@ class ShadowStatus(ConfigModel):
     """This profile could not decide."""
 
     mean_gain: Annotated[str, Field(max_length=32)] = "0.00"
-    """How much higher the total of its own node is than that of the active profile's node, by its
-    own scores, on the average of what was compared."""
+    """The mean difference between the totals of its own node and the active profile's node, by its
+    own scores, over all that was compared."""
 
 
 class SchedulerProfileStatus(ConfigModel):
-    """What the operator says about the profile."""
+    """The status of the profile, written by the operator."""
 
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """The generation that the operator has looked at."""
@@ -94,10 +95,10 @@ class SchedulerProfileStatus(ConfigModel):
     last_decision_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = (
         None
     )
-    """When a pod was last decided."""
+    """The time of the last decision on a pod."""
 
     shadow: ShadowStatus | None = None
-    """Of a profile with shadowOf."""
+    """Counts of a profile with shadowOf."""
 
     last_good_generation: Annotated[int, Field(ge=0)] = 0
     """The generation of lastGoodSpec."""

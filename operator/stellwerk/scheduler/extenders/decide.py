@@ -61,7 +61,7 @@ async def decide_with_extenders(
 
 
 def _asks_about_victims(profile: ServedProfile, pod: PodInfo) -> bool:
-    """Whether an extender is asked about victims that the pod's preemption proposes."""
+    """Return whether an extender is asked about victims that the pod's preemption proposes."""
     return any(
         extender.preempt_verb and is_interested(extender, pod)
         for extender in profile.loaded.spec.extenders

@@ -54,16 +54,16 @@ class ExtenderPool:
         self._fence = fence
         self._reach = reach or ExtenderReach()
         self._extenders: dict[Extender, CalledExtender] = {}
-        """By what profiles say of them."""
+        """The clients of extenders, by what profiles say of them."""
         self._naming: Counter[Extender] = Counter()
-        """The number of times that profiles name each."""
+        """The number of times that profiles name an extender. Without any it is closed."""
         self._served: dict[str, tuple[Sequence[Extender], Extenders]] = {}
         """(what a profile says, what it is served with), by schedulerName."""
         self._wants: dict[str, Wanted] = {}
-        """What the extenders of each such profile are to be sent."""
+        """The objects that extenders are sent, by schedulerName of their profile."""
         self._closing: set[asyncio.Task[None]] = set()
         self._checks: set[asyncio.Task[None]] = set()
-        """Of files and addresses, before the first call."""
+        """Checks of files and addresses before the first call."""
         self.sink: AnswerSink | None = None
         """Takes the answers of extenders down; set before profiles are served."""
 

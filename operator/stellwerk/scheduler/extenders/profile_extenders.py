@@ -39,8 +39,9 @@ logger = logging.getLogger(__name__)
 _PREEMPTION: Final = "DefaultPreemption"
 """The plugin under whose name kube-scheduler calls extenders about victims."""
 MAX_EXTENDER_SCORE: Final = 10
-_SCORE_LIMIT: Final = 2**53
-"""Beyond it an extender's score is cut off, so that totals cannot overflow."""
+"""Highest score that an extender is expected to give (`extenderv1.MaxExtenderPriority`)."""
+MAX_SUMMED_SCORE: Final = 2**53
+"""Bound on an extender's score: beyond it the score is cut off, so that totals cannot overflow."""
 
 
 class PreemptionExtender(Protocol):
@@ -53,12 +54,12 @@ class PreemptionExtender(Protocol):
 
     @property
     def ignorable(self) -> bool:
-        """Whether scheduling goes on without it when it fails."""
+        """True: scheduling goes on without the extender if it fails."""
         ...
 
     @property
     def supports_preemption(self) -> bool:
-        """Whether it has a preempt verb."""
+        """True: the extender has a preempt verb."""
         ...
 
     def is_interested(self, pod: PodInfo) -> bool:
@@ -131,7 +132,7 @@ class CalledExtender(PreemptionExtender):
         factor = self.spec.weight * (MAX_NODE_SCORE // MAX_EXTENDER_SCORE)
         for name, score in answer:
             if name in place:
-                scores[place[name]] += min(max(score * factor, -_SCORE_LIMIT), _SCORE_LIMIT)
+                scores[place[name]] += min(max(score * factor, -MAX_SUMMED_SCORE), MAX_SUMMED_SCORE)
         return scores
 
     async def bind(self, pod: PodInfo, node_name: str) -> None:
@@ -200,7 +201,7 @@ class ProfileExtenders(Extenders):
 
     @override
     async def accept(self, pod: PodInfo, node_name: str) -> bool:
-        """Whether the node nominated to the pod stands (`evaluateNominatedNode`)."""
+        """Return whether the extenders accept a pod's nominated node (`evaluateNominatedNode`)."""
         try:
             return bool(await self._remaining(pod, [node_name], {}))
         except SchedulerError as failure:

@@ -17,7 +17,8 @@ from stellwerk_kube.errors import NotFound
 from stellwerk_kube.json_values import JsonObject
 
 _NODES: Final = "/api/v1/nodes"
-_READS_AT_ONCE: Final = 16
+MAX_PARALLEL_READS: Final = 16
+"""Pods that are read from the API at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,10 @@ class RawObjects:
         self._client = client
         self.wanted = Wanted()
         self.wants_any = False
-        """Whether anything is kept at all."""
+        """True: extenders are sent objects, so that some are kept."""
         self._nodes: dict[str, bytes] = {}
         self._nodes_listed = False
-        """Whether every node is kept, not only those that changed since they are wanted."""
+        """True: every node is kept. Before, only those that changed since nodes are wanted."""
         self._pods: dict[str, bytes] = {}
         """By uid."""
 
@@ -101,7 +102,7 @@ class RawObjects:
         Raises:
             ApiError: one is not kept, and cannot be read.
         """
-        slots = asyncio.Semaphore(_READS_AT_ONCE)
+        slots = asyncio.Semaphore(MAX_PARALLEL_READS)
 
         async def read(pod: PodInfo) -> tuple[str, bytes]:
             async with slots:

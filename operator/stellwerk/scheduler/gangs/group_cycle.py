@@ -22,7 +22,8 @@ from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupInCycle, SubmitGroupResult
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.time_slice import MOST_SLICES, TimeSlice, in_slices
+from stellwerk.scheduler.throttle import SlowSearch, Throttle
+from stellwerk.scheduler.time_slice import MAX_SLICES, TimeSlice, in_slices
 from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.extenders import KeptExtenders
 from stellwerk.world.gangs.group_attempt import (
@@ -63,6 +64,7 @@ class GroupCycle:
     failures: FailureHandler
     conditions: GroupConditions
     submit: SubmitGroupResult
+    throttle: Throttle
     decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
     """A recording operator takes down what goes into it, and what comes of it."""
 
@@ -103,8 +105,9 @@ class GroupCycle:
         return taken
 
     def _lets_others_pass(self, taken: GroupInCycle) -> bool:
-        key, pods = taken.members.key, (each.pod for each in taken.queued.values())
-        return self.submit.in_vain.waits(key.namespace, min(pod.priority for pod in pods))
+        priority = min(each.pod.priority for each in taken.queued.values())
+        namespace = taken.members.key.namespace
+        return self.throttle.slow_namespaces.waits(namespace, SlowSearch.GROUP, priority)
 
     def _report_skipped(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
@@ -226,7 +229,7 @@ class GroupCycle:
     async def _answer(self, taken: GroupInCycle, ask: MemberRequest) -> Decision:
         """Decide a member; what costly filters have left to do is done in slices before."""
         state, now = ask.state, self.world.clock.monotonic
-        for slices_left in reversed(range(MOST_SLICES)):
+        for slices_left in reversed(range(MAX_SLICES)):
             state.slice_seconds = MEMBER_SLICE_SECONDS if slices_left else None
             # Extenders are not asked about members on a fork, which nothing comes of.
             if taken.extenders is None or ask.world is not self.world:

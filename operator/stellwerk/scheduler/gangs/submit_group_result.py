@@ -24,7 +24,8 @@ from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup, PodGroupKey
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
-from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle, BindingTasks
+from stellwerk.scheduler.binding_cycle import BindingAttempt, BindingCycle
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import (
     PARTLY_BOUND,
@@ -33,7 +34,7 @@ from stellwerk.scheduler.gangs.group_conditions import (
 )
 from stellwerk.scheduler.gangs.group_permit import GroupPermit
 from stellwerk.scheduler.preemption import EvictionReason, Evictor
-from stellwerk.scheduler.throttle import IN_VAIN, VainAttempts
+from stellwerk.scheduler.throttle import NAMESPACE_THROTTLED, SlowSearch, Throttle
 from stellwerk.scheduler.time_slice import TimeSlice
 from stellwerk.world.decide import Failure, VictimOutcome
 from stellwerk.world.extenders import Extenders
@@ -161,9 +162,7 @@ class SubmitGroupResult:
     evictions: GroupEvictions
     dispatcher: APIDispatcher
     records: DecisionRecords
-    in_vain: VainAttempts
-    """An idle activeQ takes rejected pods early; of groups only as far as there is time for it, so
-    that many that fit nowhere cost next to nothing however often the cluster changes."""
+    throttle: Throttle
     _reservation_timers: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
     """The ends of reservations."""
 
@@ -224,14 +223,15 @@ class SubmitGroupResult:
             self.world.preempting.update(taken.queued)
         self._start_api_calls(results)
         namespace = taken.members.key.namespace
-        waits_backoff_out = self.in_vain.is_spent(namespace)
+        waits_backoff_out = self.throttle.slow_namespaces.waits_backoff_out(namespace)
         for uid, failure in failures.items():
             await taken.slices.pass_on()
             taken.queued[uid].waits_backoff_out = waits_backoff_out
             self.requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
         if preemption is not None and evicts:
             self._evict(taken, decision.request, preemption.victims)
-        self.in_vain.took(namespace, self.world.clock.monotonic() - taken.started_seconds)
+        seconds = self.world.clock.monotonic() - taken.started_seconds
+        self.throttle.slow_namespaces.took(namespace, SlowSearch.GROUP, seconds)
 
     def _reserve_nodes(self, taken: GroupInCycle, decision: GroupDecision) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""
@@ -299,11 +299,11 @@ class SubmitGroupResult:
 
     async def requeue_throttled(self, taken: GroupInCycle) -> None:
         """Requeue every member of a group that lets others pass."""
-        failure = Failure.throttled(IN_VAIN)
+        failure = Failure.throttled(NAMESPACE_THROTTLED)
         for queued in taken.queued.values():
             await taken.slices.pass_on()
             self.requeue_failed(taken, queued, failure)
-        self.conditions.unschedulable(taken.members.key, IN_VAIN)
+        self.conditions.unschedulable(taken.members.key, NAMESPACE_THROTTLED)
 
     async def requeue_untried(
         self, taken: GroupInCycle, results: Sequence[MemberResult] = ()

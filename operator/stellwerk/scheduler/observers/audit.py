@@ -16,19 +16,21 @@ from stellwerk.backend.queued_pod import IN_FLIGHT, Place, QueuedPod
 from stellwerk.client.paging import pages
 from stellwerk.framework.services import ClusterClient
 from stellwerk.profiles.moves import PodsWithoutProfile
-from stellwerk.scheduler.binding_cycle import BindingOutcomes, BindingTasks
+from stellwerk.scheduler.binding_outcomes import BindingOutcomes
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.world.world import World
 from stellwerk_kube.json_values import JsonObject
 
 SETTLE_SECONDS: Final = 2.0
-"""How long the watch may take to show what a list shows already."""
+"""Time in which the watch has to show what a list shows already. Only then it is a discrepancy."""
 NODES: Final = "/api/v1/nodes"
 UNFINISHED_PODS: Final = (
     "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 )
-_PAGE_ITEMS: Final = 500
-_ITEMS_PER_SLICE: Final = 500
-"""Items looked at before other work has its turn: about 1 ms."""
+PAGE_ITEMS: Final = 500
+"""Items on a page of a list, as in client-go's pager."""
+ITEMS_PER_SLICE: Final = 500
+"""Items compared before yielding to the event loop: about 1 ms."""
 
 Item = TypeVar("Item")
 
@@ -113,7 +115,7 @@ class Audit:
 
     async def _items(self, path: str) -> AsyncIterator[JsonObject]:
         """The items of a collection; of each no more is kept than is compared."""
-        async for page in pages(self.client.get, path, limit=_PAGE_ITEMS):
+        async for page in pages(self.client.get, path, limit=PAGE_ITEMS):
             for item in page.get("items") or ():
                 yield item
             await asyncio.sleep(0)
@@ -179,7 +181,7 @@ class Audit:
                 yield entry.pod.key
 
     def _is_decided_now(self, uid: str) -> bool:
-        """Whether the scheduling coroutine is at this pod, or at a group that it belongs to."""
+        """Return whether this pod is being decided, or a group that it belongs to."""
         deciding, key_of = self.deciding(), self.world.pod_groups.key_of
         if uid == deciding:
             return True
@@ -187,17 +189,17 @@ class Audit:
 
 
 async def _in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """The items as they are at the first of them, with a turn for others now and then."""
+    """The items as they are at the beginning; yields to the event loop between slices of them."""
     kept = items if isinstance(items, list) else tuple(items)
     await asyncio.sleep(0)
     for number, item in enumerate(kept, 1):
         yield item
-        if number % _ITEMS_PER_SLICE == 0:
+        if number % ITEMS_PER_SLICE == 0:
             await asyncio.sleep(0)
 
 
 def is_finished(pod: JsonObject) -> bool:
-    """Whether a pod holds nothing any more."""
+    """Return whether a pod has ended, so that it holds nothing on its node."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 

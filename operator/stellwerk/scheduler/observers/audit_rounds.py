@@ -21,6 +21,7 @@ from stellwerk_kube.json_values import JsonObject
 logger = logging.getLogger(__name__)
 
 PERIOD_SECONDS: Final = 300.0
+"""Pause between two audits. Each lists all nodes and pods, page by page."""
 _REPAIRED: Final = (
     "missed_nodes",
     "redundant_nodes",
@@ -29,7 +30,8 @@ _REPAIRED: Final = (
     "misplaced_pods",
     "stranded_pods",
 )
-"""Bindings of unknown outcome are being found out already."""
+"""The kinds of discrepancies that a round repairs. Bindings of unknown outcome are not among them,
+because `BindingOutcomes` asks the API about them already."""
 
 
 class Redeliver(Protocol):

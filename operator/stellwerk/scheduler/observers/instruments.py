@@ -38,7 +38,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group import GROUP_KINDS
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
-from stellwerk.scheduler.binding_cycle import BindingTasks
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.series import Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily
 from stellwerk.world.profiles import OnPluginFailure
 from stellwerk.world.world import World
@@ -48,8 +48,10 @@ logger = logging.getLogger(__name__)
 _MAX_COMBINATIONS: Final = 1024
 """Sets of skipping plugins for which counters are kept together."""
 _ESSENTIAL: Final = ("Pod", "Node")
-_MOST_SERIES: Final = 10_000
-"""Of one family of plugins."""
+"""The kinds without which nothing is decided."""
+MAX_PLUGIN_SERIES: Final = 10_000
+"""Series of one family that a plugin may make. Further label values are not counted, so that a
+plugin cannot fill the memory of what scrapes."""
 
 
 class ProfileMetricsRecorder(MetricsRecorder):
@@ -294,7 +296,7 @@ def _forget(
 def _has_room(
     family: CounterFamily | GaugeFamily | HistogramFamily, values: tuple[str, ...]
 ) -> bool:
-    return family.has(*values) or family.size < _MOST_SERIES
+    return family.has(*values) or family.size < MAX_PLUGIN_SERIES
 
 
 class Gauges:
@@ -382,8 +384,10 @@ async def sample_queues(history: QueueHistory) -> None:
 
 
 STALE_SECONDS: Final = 90.0
-"""Silence of a kind after which /readyz fails. A quiet kind is heard of within 25 s."""
-_NAMED_KINDS: Final = 3
+"""Silence of a watch after which `StaleWatches` fails. Bookmarks break the silence of a quiet kind
+within 25 s."""
+MAX_NAMED_KINDS: Final = 3
+"""Kinds that the message names. Beyond it only their number is given."""
 
 
 class StaleWatches:
@@ -403,6 +407,6 @@ class StaleWatches:
         )
         if not silent:
             return None
-        others = len(silent) - _NAMED_KINDS
-        kinds = ", ".join(silent[:_NAMED_KINDS]) + (f" and {others} more" if others > 0 else "")
+        others = len(silent) - MAX_NAMED_KINDS
+        kinds = ", ".join(silent[:MAX_NAMED_KINDS]) + (f" and {others} more" if others > 0 else "")
         return f"nothing was heard of {kinds} for {ages[silent[0]]:.0f} s"

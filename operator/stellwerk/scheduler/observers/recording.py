@@ -61,13 +61,13 @@ class Recording:
         self._writer = writer
         self.put: Callable[[Entry], None] = writer.put
         self.seconds = clock.monotonic
-        """Of an entry."""
+        """Monotonic time, for the entries."""
         self.in_group = False
-        """Whether a group is being decided: no part may end there."""
+        """True while a group is being decided: no part of the journal may end there."""
         self._is_followed = False
-        """Whether changes follow from an event or a decision that is in the journal."""
+        """True while changes follow from an event or a decision that is in the journal."""
         self._held: dict[tuple[str, str, str], JsonObject] = {}
-        """What plugins hold in the object store, by kind, namespace and name."""
+        """The objects that plugins hold in the object store, by kind, namespace and name."""
         self._world: World | None = None
 
     def listen(
@@ -295,7 +295,7 @@ class _Notes:
         self._put = put
         self._steps = self._said = 0
         self._is_changed = False
-        """Whether anything came since the last step."""
+        """True: something came since the last step."""
         self.draws: list[Draw] = []
         self.overs: list[bool] = []
 

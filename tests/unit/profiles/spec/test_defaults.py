@@ -4,7 +4,7 @@ import pytest
 
 from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS, ResolvedPlugins, resolve_plugins
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint, PluginDescription
-from stellwerk.profiles.spec.profile_spec import Plugins
+from stellwerk.profiles.spec.spec_fields import Plugins
 from stellwerk_kube.errors import ProfileError
 from stellwerk_kube.json_values import JsonObject
 from tests.support.plugin_descriptions import KNOWN_PLUGINS, describe

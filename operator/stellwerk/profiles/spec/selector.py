@@ -1,8 +1,8 @@
 """`spec.selector` of a SchedulerProfile: pods that it schedules without their naming it.
 
-`profile_spec` has it as a field, the World's `ProfileSelectors` asks what it means. Invariant: what
-a selector says of one pod depends on the pod's schedulerName and labels and on the labels of its
-namespace, and on nothing else.
+`spec_fields` has it as a field. The selectors of all profiles together, which find the profile of a
+pod, are `world/profile_selectors.py`. Invariant: what a selector says of one pod depends on the
+pod's schedulerName and labels and on the labels of its namespace, and on nothing else.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,24 @@ from stellwerk_kube.names import is_label_value, is_qualified_name
 from stellwerk_kube.selectors import LabelSelector, Requirement
 
 MAX_SCHEDULER_NAMES: Final = 16
+"""schedulerNames of one selector. It and the next three bound what evaluating a selector costs."""
 MAX_LABELS: Final = 32
+"""Labels in matchLabels of one selector."""
 MAX_EXPRESSIONS: Final = 32
+"""Expressions in matchExpressions of one selector."""
 MAX_VALUES: Final = 256
-_MAX_KEY: Final = 317
-"""A subdomain, a slash and a name."""
-_MAX_VALUE: Final = 63
+"""Values of one expression."""
+_MAX_KEY_CHARACTERS: Final = 317
+"""Characters of a label's key: a subdomain of 253, a slash and a name of 63."""
+_MAX_VALUE_CHARACTERS: Final = 63
+"""Characters of a label's value, and of a schedulerName."""
 
 SchedulerName = Annotated[
     str,
     Field(
-        min_length=1, max_length=_MAX_VALUE, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+        min_length=1,
+        max_length=_MAX_VALUE_CHARACTERS,
+        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
     ),
 ]
 
@@ -41,7 +48,7 @@ LabelKey = Annotated[
     QualifiedName,
     Field(
         min_length=1,
-        max_length=_MAX_KEY,
+        max_length=_MAX_KEY_CHARACTERS,
         json_schema_extra={
             "pattern": r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?"
             r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -52,7 +59,7 @@ LabelValue = Annotated[
     str,
     AfterValidator(_label_value),
     Field(
-        max_length=_MAX_VALUE,
+        max_length=_MAX_VALUE_CHARACTERS,
         json_schema_extra={"pattern": r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"},
     ),
 ]
@@ -68,7 +75,7 @@ class LabelSelectorRequirement(ConfigModel):
         Literal["In", "NotIn", "Exists", "DoesNotExist"],
         Field(json_schema_extra={"maxLength": 16}),
     ]
-    """How the label is compared with the values."""
+    """Comparison of the label with the values."""
 
     values: Annotated[Items[LabelValue], Field(max_length=MAX_VALUES)] = ()
     """Values for In and NotIn, at least one. Exists and DoesNotExist have none."""

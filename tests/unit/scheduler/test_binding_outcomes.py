@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.scheduler.binding_cycle import CONFIRMATION_SECONDS, LOOK_SECONDS, BindingTasks
+from stellwerk.scheduler.binding_outcomes import CONFIRMATION_SECONDS, OVERDUE_CHECK_SECONDS
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import OutcomeUnknown, Unavailable
 from stellwerk_kube.json_values import JsonObject
@@ -17,7 +17,7 @@ from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping
 
-FOUND_SECONDS = CONFIRMATION_SECONDS + 2 * LOOK_SECONDS
+FOUND_SECONDS = CONFIRMATION_SECONDS + 2 * OVERDUE_CHECK_SECONDS
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -156,32 +156,3 @@ def test_many_are_read_in_one_list() -> None:
         assert f"{PODS}?limit=500" in asked
 
     play(flow)
-
-
-async def test_once_no_slot_is_free_several_must_be_before_another_binding_starts() -> None:
-    bindings, ends = BindingTasks(limit=32), [asyncio.Event() for _ in range(32)]
-    for number, end in enumerate(ends):
-        bindings.start(str(number), waits_for(end))
-    waiting = asyncio.create_task(bindings.free_slot())
-    ends[0].set()
-    await quiet(10)
-    assert not waiting.done()
-    ends[1].set()
-    await asyncio.wait_for(waiting, 1)
-    for end in ends:
-        end.set()
-    await bindings.drain(1)
-
-
-async def test_where_slots_are_few_each_is_used_at_once() -> None:
-    bindings, end = BindingTasks(limit=1), asyncio.Event()
-    bindings.start("a", waits_for(end))
-    waiting = asyncio.create_task(bindings.free_slot())
-    await quiet(10)
-    assert not waiting.done()
-    end.set()
-    await asyncio.wait_for(waiting, 1)
-
-
-async def waits_for(end: asyncio.Event) -> None:
-    await end.wait()

@@ -1,8 +1,8 @@
-"""The inputs of plugins beside what is always watched: kinds of their own, numbers from outside.
+"""Sources that plugins ask for: kinds to watch, numbers to read from outside, tasks to repeat.
 
-`app` makes one for all profiles, plugins reach it as `Handle.sources`. Invariants: nothing of it
-runs within a scheduling cycle, a reading that fails or hangs costs nothing else, and what is read
-is shown as an object, so that journals and forks have it too.
+`app` makes one `PluginSources` for all profiles, plugins reach it as `Handle.sources`; handlers
+watch the kinds. Invariants: nothing of it runs within a scheduling cycle, a reading that fails or
+hangs costs nothing else, and what is read is kept as an object, so that journals and forks have it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LIMIT_SECONDS: Final = 20.0
-"""A reading may ask several times."""
-_FAILURES_A_LINE: Final = 10
-_SHORTEST_SECONDS: Final = 1.0
+READ_TIMEOUT_SECONDS: Final = 20.0
+"""Time limit of one reading, or of one run of a task; a reading may send several requests."""
+FAILURES_PER_LOG_LINE: Final = 10
+"""Failures in a row of which only the first is logged, so that an outage does not fill the log."""
+MIN_PERIOD_SECONDS: Final = 1.0
+"""Shortest pause between two readings, whatever period a plugin asks for."""
 
 
-class PluginInputs(NumberSources):
+class PluginSources(NumberSources):
     """Tasks that read for plugins, and the kinds that are watched for them."""
 
     def __init__(
@@ -46,7 +48,7 @@ class PluginInputs(NumberSources):
         metrics: Metrics,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`may_write`: whether this replica leads."""
+        """Begin without sources; `may_write` says whether this replica leads."""
         self._client = client
         self._web = web
         self._objects = objects
@@ -60,7 +62,7 @@ class PluginInputs(NumberSources):
         self.kinds: dict[PluginKind, None] = {}
         """The kinds that plugins have asked for, in their order."""
         self.on_kind: Callable[[PluginKind], None] = lambda _: None
-        """Called with each further kind."""
+        """Called with each kind that a plugin asks for from now on."""
 
     # --- kinds ----------------------------------------------------------------------------------
 
@@ -75,7 +77,7 @@ class PluginInputs(NumberSources):
         return kind in self._synced
 
     def on_synced(self, kind: str) -> None:
-        """Every object of a kind has been seen, or there are none that can be."""
+        """Note that every object of a kind has been seen, or that none can be."""
         self._synced.add(kind)
 
     # --- numbers --------------------------------------------------------------------------------
@@ -96,14 +98,14 @@ class PluginInputs(NumberSources):
             self._repeated[task.name] = WeakSet([task])
 
     async def close(self) -> None:
-        """End all readings."""
+        """Cancel all readings and tasks, and wait for their end."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def _begin(self, work: Coroutine[None, None, None]) -> bool:
-        """Start a task; without an event loop nothing is read: a replay has what was read."""
+        """Start a task; False: there is no event loop, as in a replay, which has what was read."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -116,7 +118,7 @@ class PluginInputs(NumberSources):
 
     async def _read_on(self, key: tuple[str, str]) -> None:
         kind, name = key
-        await asyncio.sleep(0)  # the plugin is still being made
+        await asyncio.sleep(0)  # the plugin that asks is still being made
         failures = 0
         read_seconds: float | None = None
 
@@ -126,20 +128,20 @@ class PluginInputs(NumberSources):
         self._metrics.source_age.labels(name).set_function(age_seconds)
         while source := next(iter(self._sources[key]), None):
             try:
-                async with asyncio.timeout(_LIMIT_SECONDS):
+                async with asyncio.timeout(READ_TIMEOUT_SECONDS):
                     answer = await source.read(self._client, self._web)
                 fields = source.checked(answer)
             except Exception as error:  # noqa: BLE001 whatever the other side does
                 failures += 1
                 self._metrics.source_failures.labels(name).inc()
-                if failures % _FAILURES_A_LINE == 1:
+                if failures % FAILURES_PER_LOG_LINE == 1:
                     logger.warning("cannot read %s: %s", name, in_words(error))
             else:
                 if failures:
                     logger.info("%s can be read again", name)
                 failures, read_seconds = 0, self._clock.monotonic()
                 self._objects.hold(kind, {"metadata": {"name": name}, **fields})
-            period_seconds = max(_SHORTEST_SECONDS, source.period_seconds)
+            period_seconds = max(MIN_PERIOD_SECONDS, source.period_seconds)
             del source
             await asyncio.sleep(period_seconds)
         del self._sources[key]
@@ -152,15 +154,15 @@ class PluginInputs(NumberSources):
         while task := next(iter(self._repeated[name]), None):
             try:
                 if self._may_write():
-                    async with asyncio.timeout(_LIMIT_SECONDS):
+                    async with asyncio.timeout(READ_TIMEOUT_SECONDS):
                         await task.run(self._client)
                 failures = 0
             except Exception as error:  # noqa: BLE001 the next run may do better
                 failures += 1
                 self._metrics.source_failures.labels(name).inc()
-                if failures % _FAILURES_A_LINE == 1:
+                if failures % FAILURES_PER_LOG_LINE == 1:
                     logger.warning("%s failed: %s", name, in_words(error))
-            period_seconds = max(_SHORTEST_SECONDS, task.period_seconds)
+            period_seconds = max(MIN_PERIOD_SECONDS, task.period_seconds)
             del task
             await asyncio.sleep(period_seconds)
         del self._repeated[name]

@@ -1,7 +1,8 @@
 """The spec of a SchedulerProfile, as a user writes it.
 
 `crd` makes the schema of the CustomResourceDefinition from these models, `load_profile` checks
-objects with them; the docstring of a field is its description in `kubectl explain`.
+objects with them; the docstring of a field is its description in `kubectl explain`. `status_fields`
+beside it is what the operator answers.
 Invariant: whatever the schema refuses is refused here too, with the same bounds.
 """
 
@@ -20,7 +21,7 @@ from stellwerk.profiles.spec.config_model import (
 )
 from stellwerk.profiles.spec.extender_spec import Extender
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
-from stellwerk.profiles.spec.profile_selector import (
+from stellwerk.profiles.spec.selector import (
     LabelSelectorSpec,
     ProfileSelector,
     SchedulerName,
@@ -28,10 +29,11 @@ from stellwerk.profiles.spec.profile_selector import (
 from stellwerk_kube.compatibility import AUTO, RELEASES, release_named
 from stellwerk_kube.errors import ConfigurationError
 
-_LIST_ITEMS: Final = 64
+MAX_LIST_ITEMS: Final = 64
+"""Items of a list in the spec, so that the schema bounds what a rule on the list costs."""
 
 PROMOTION_ANNOTATION: Final = "scheduling.stellwerk.dev/promotion"
-"""On a shadow whose promotion is not finished: what is left to be written."""
+"""The annotation of a shadow whose promotion is not finished, with what is left to be written."""
 
 PluginName = Annotated[
     str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
@@ -74,11 +76,11 @@ class DisabledPlugin(ConfigModel):
 class PluginSet(ConfigModel):
     """Plugins to enable and to disable at one extension point."""
 
-    enabled: Annotated[Items[EnabledPlugin], Field(max_length=_LIST_ITEMS)] = ()
+    enabled: Annotated[Items[EnabledPlugin], Field(max_length=MAX_LIST_ITEMS)] = ()
     """Plugins to call beside the default ones, in this order. A default plugin named here takes
     the weight given here."""
 
-    disabled: Annotated[Items[DisabledPlugin], Field(max_length=_LIST_ITEMS)] = ()
+    disabled: Annotated[Items[DisabledPlugin], Field(max_length=MAX_LIST_ITEMS)] = ()
     """Default plugins to leave out. The name * leaves out all of them. A plugin that is both
     enabled and disabled is enabled."""
 
@@ -164,7 +166,7 @@ class PluginConfig(ConfigModel):
 
 
 class SchedulerProfileSpec(ConfigModel):
-    """How pods with one schedulerName are scheduled."""
+    """The way in which pods with one schedulerName are scheduled."""
 
     scheduler_name: SchedulerName = ""
     """Pods with this spec.schedulerName are scheduled by this profile. Unique among profiles, and
@@ -199,18 +201,18 @@ class SchedulerProfileSpec(ConfigModel):
     plugins: Plugins = Plugins.model_validate({})
     """Plugins to enable and disable, on top of the default ones."""
 
-    plugin_config: Annotated[Items[PluginConfig], Field(max_length=_LIST_ITEMS)] = ()
+    plugin_config: Annotated[Items[PluginConfig], Field(max_length=MAX_LIST_ITEMS)] = ()
     """Arguments of plugins. A plugin that is not listed has its default arguments."""
 
     weights: Annotated[
         dict[str, Annotated[int, Field(ge=1, le=INT32_MAX)]],
-        Field(max_length=_LIST_ITEMS, default_factory=dict),
+        Field(max_length=MAX_LIST_ITEMS, default_factory=dict),
     ]
     """Short form for score weights, such as NodeResourcesFit: 5. Goes before the weights in
     plugins. To turn a plugin off, disable it."""
 
     pod_initial_backoff_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
-    """How long a pod waits after its first failed attempt. It doubles with each further one."""
+    """Pause of a pod after its first failed attempt. It doubles with each further one."""
 
     pod_max_backoff_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 10
     """The longest a pod waits after a failed attempt, at least podInitialBackoffSeconds."""
@@ -228,8 +230,8 @@ class SchedulerProfileSpec(ConfigModel):
     tie_break: Annotated[
         Literal["Random", "NodeRank"], Field(json_schema_extra={"maxLength": 16})
     ] = "Random"
-    """How to choose among nodes of equal score: at random, or the one that kube-scheduler would
-    visit first: the oldest, a node of each zone in turn."""
+    """The choice among nodes of equal score: at random, or the one that kube-scheduler would visit
+    first: the oldest, a node of each zone in turn."""
 
     compatibility: Annotated[
         str, Field(pattern=_RELEASE, max_length=8), AfterValidator(_known_release)

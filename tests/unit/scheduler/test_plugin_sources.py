@@ -9,7 +9,7 @@ import pytest
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.metrics import Metrics
 from stellwerk.profiles.spec.plugin_description import PluginKind
-from stellwerk.scheduler.plugin_inputs import PluginInputs
+from stellwerk.scheduler.plugin_sources import PluginSources
 from stellwerk_kube.clock import VirtualClock
 from tests.support.skipped_time import run_skipping
 
@@ -35,12 +35,14 @@ class Source:
 
 
 class Inputs:
-    """PluginInputs over an empty store."""
+    """PluginSources over an empty store."""
 
     def __init__(self, clock: VirtualClock, *, leads: bool = True) -> None:
         self.objects, self.metrics = IndexedObjectStore(), Metrics()
         client: Any = None
-        self.inputs = PluginInputs(client, client, self.objects, clock, self.metrics, lambda: leads)
+        self.sources = PluginSources(
+            client, client, self.objects, clock, self.metrics, lambda: leads
+        )
 
     def value(self, name: str = "source") -> object:
         shown = self.objects.get("Numbers", "", name)
@@ -50,7 +52,7 @@ class Inputs:
 def test_a_source_is_read_every_period_and_keeps_its_last_answer() -> None:
     async def flow(clock: VirtualClock) -> None:
         world, source = Inputs(clock), Source()
-        world.inputs.follow(source)
+        world.sources.follow(source)
         await asyncio.sleep(1)
         assert world.value() == 1
         await asyncio.sleep(30)
@@ -61,7 +63,7 @@ def test_a_source_is_read_every_period_and_keeps_its_last_answer() -> None:
         source.fails = False
         await asyncio.sleep(30)
         assert world.value() == source.asked
-        await world.inputs.close()
+        await world.sources.close()
 
     run_skipping(flow)
 
@@ -70,12 +72,12 @@ def test_one_that_hangs_is_cut_off_and_holds_no_other_up() -> None:
     async def flow(clock: VirtualClock) -> None:
         world, hanging, other = Inputs(clock), Source("hanging"), Source("other")
         hanging.hangs = True
-        world.inputs.follow(hanging)
-        world.inputs.follow(other)
+        world.sources.follow(hanging)
+        world.sources.follow(other)
         await asyncio.sleep(100)
         assert (hanging.asked, other.asked) == (2, 4)
         assert world.value("hanging") is None
-        await world.inputs.close()
+        await world.sources.close()
 
     run_skipping(flow)
 
@@ -83,8 +85,8 @@ def test_one_that_hangs_is_cut_off_and_holds_no_other_up() -> None:
 def test_two_of_one_name_are_one_and_live_as_long_as_the_last() -> None:
     async def flow(clock: VirtualClock) -> None:
         world, first, second = Inputs(clock), Source(), Source()
-        world.inputs.follow(first)
-        world.inputs.follow(second)
+        world.sources.follow(first)
+        world.sources.follow(second)
         await asyncio.sleep(100)
         assert first.asked + second.asked == 4
         del first
@@ -95,7 +97,7 @@ def test_two_of_one_name_are_one_and_live_as_long_as_the_last() -> None:
         gc.collect()
         await asyncio.sleep(100)
         assert world.value() is None
-        await world.inputs.close()
+        await world.sources.close()
 
     run_skipping(flow)
 
@@ -112,28 +114,28 @@ def test_a_task_runs_where_the_replica_leads(leads: bool, runs: int) -> None:  #
 
     async def flow(clock: VirtualClock) -> None:
         world, task = Inputs(clock, leads=leads), Task()
-        world.inputs.repeat(task)
+        world.sources.repeat(task)
         await asyncio.sleep(100)
         assert task.runs == runs
-        await world.inputs.close()
+        await world.sources.close()
 
     run_skipping(flow)
 
 
 def test_without_an_event_loop_nothing_is_read() -> None:
     world, source = Inputs(VirtualClock()), Source()
-    world.inputs.follow(source)
+    world.sources.follow(source)
     assert source.asked == 0
 
 
 def test_each_kind_is_asked_for_once() -> None:
     world = Inputs(VirtualClock())
     kinds: list[PluginKind] = []
-    world.inputs.on_kind = kinds.append
+    world.sources.on_kind = kinds.append
     quota = PluginKind("ElasticQuota", "scheduling.x-k8s.io", "v1alpha1", "elasticquotas")
-    world.inputs.watch(quota)
-    world.inputs.watch(quota)
+    world.sources.watch(quota)
+    world.sources.watch(quota)
     assert kinds == [quota]
-    assert not world.inputs.is_synced("ElasticQuota")
-    world.inputs.on_synced("ElasticQuota")
-    assert world.inputs.is_synced("ElasticQuota")
+    assert not world.sources.is_synced("ElasticQuota")
+    world.sources.on_synced("ElasticQuota")
+    assert world.sources.is_synced("ElasticQuota")

@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.framework.offline import Offline
-from stellwerk.scheduler.api_dispatcher import StatusReports
+from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.world.pod_status import LEAVE_NOMINATION, NominatingInfo, Report
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import NotFound, Unavailable

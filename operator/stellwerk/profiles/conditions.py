@@ -1,0 +1,241 @@
+"""The conditions in the status of a SchedulerProfile: what each says, and why.
+
+`ProfileStatusWriter` writes them and lists them; `spec/status_fields.py` has their schema. Each
+function makes the statement of one condition. Invariant: Accepted and Active are always stated,
+Overlapping for every profile with a selector. The others are stated only after something was wrong
+once, and from then on.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from stellwerk.profiles.entry import ProfileEntry
+from stellwerk.profiles.spec.config_model import inline_credentials
+from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.profiles.spec.profile import LoadedProfile
+from stellwerk.profiles.spec.spec_fields import PROMOTION_ANNOTATION
+from stellwerk.scheduler.extenders.pool import ExtenderLacks, ExtenderPool
+from stellwerk.world.profiles import Profiles
+from stellwerk.world.world import World
+from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.untrusted_text import shown
+
+ACCEPTED: Final = "Accepted"
+"""The newest version is valid and free of conflicts."""
+ACTIVE: Final = "Active"
+"""A version schedules pods, or decides beside another profile."""
+OVERLAPPING: Final = "Overlapping"
+"""Pods that the selector matches are matched by the selector of another profile."""
+OBJECTS_SEEN: Final = "ObjectsSeen"
+"""The objects that plugins of the profile need can be seen."""
+INLINE_CREDENTIALS: Final = "InlineCredentials"
+"""Credentials stand in the profile."""
+EXTENDER_FILES: Final = "ExtenderFilesUsable"
+"""The files that extenders name can be used."""
+EXTENDER_ADDRESSES: Final = "ExtenderAddressesAllowed"
+"""The administrator allows the addresses of the extenders."""
+PLUGINS_TRUSTED: Final = "PluginsTrusted"
+"""No plugin was found whose kept answers were wrong."""
+_DEPENDS_ON: Final = {
+    "PodGroup": GANG_SCHEDULING,
+    "CoschedulingPodGroup": GANG_SCHEDULING,
+    **dict.fromkeys(
+        ("ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"), "DynamicResources"
+    ),
+}
+"""The plugin that needs to see objects of a kind."""
+MAX_NAMED_OVERLAPS: Final = 3
+"""Other profiles that the message on overlaps names. Beyond it only their number is given."""
+
+Statement: TypeAlias = tuple[str, str, str, str]
+"""(type, status, reason, message) of a condition."""
+
+
+def conditions(
+    world: World,
+    extenders: ExtenderPool,
+    entry: ProfileEntry,
+    before: JsonObject,
+    overlaps: Statement | None,
+) -> list[JsonObject]:
+    """The conditions of a profile.
+
+    Args:
+        world: the profiles that serve, and what cannot be seen in the cluster.
+        extenders: the files and addresses of extenders that cannot be used.
+        entry: the profile with its verdict.
+        before: its status as last written.
+        overlaps: the statement of `overlap`, as of the last count.
+    """
+    refusal, serving = entry.refusal, entry.serving
+    remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
+    accepted = (
+        (ACCEPTED, "True", "Valid", remarks)
+        if refusal is None
+        else (ACCEPTED, "False", refusal.reason, refusal.message)
+    )
+    pods = pods_of(world.profiles, serving) if serving is not None else ""
+    lacking = objects_seen(world, serving, before)
+    statements = (
+        accepted,
+        _activity(entry, serving, pods),
+        overlaps,
+        lacking,
+        *extender_statements(extenders, serving, before),
+        credential_statement(entry.newest, before),
+        distrust_statement(world.profiles, serving, before),
+    )
+    now = world.clock.now()
+    return [_stated(each, entry.generation, before, now) for each in statements if each is not None]
+
+
+def pods_of(profiles: Profiles, serving: LoadedProfile) -> str:
+    """The pods that a profile schedules, in words."""
+    name, selector = serving.scheduler_name, serving.spec.selector
+    listing = profiles.selectors.by_scheduler_name.get(name, ())
+    others = any(each.profile_name != name for each in listing)
+    unless = ", unless the selector of another profile has them" if others else ""
+    too = "" if selector is None else ", and those that its selector matches"
+    within = "" if serving.spec.namespaces is None else ", of the namespaces in spec.namespaces"
+    return f'pods with schedulerName "{name}"{unless}{too}{within}'
+
+
+def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | None:
+    """The statement on a profile's selector; None: it serves no pods by one."""
+    if serving is None or serving.spec.selector is None:
+        return None
+    got, lost = profiles.overlaps.of(serving.scheduler_name)
+    said = [
+        *_said(profiles, got, 'the younger SchedulerProfile "{}" matches {} of this selector, too'),
+        *_said(profiles, lost, 'the older SchedulerProfile "{}" got {} of this selector'),
+    ]
+    if not said:
+        return OVERLAPPING, "False", "NoOverlap", "no pod was matched by another selector, too"
+    more = len(said) - MAX_NAMED_OVERLAPS
+    if more > 0:
+        said[MAX_NAMED_OVERLAPS:] = [f"and {more} more profiles"]
+    return OVERLAPPING, "True", "SelectorsOverlap", "; ".join(said)
+
+
+def objects_seen(
+    world: World, serving: LoadedProfile | None, before: JsonObject
+) -> Statement | None:
+    """The statement on the objects that a profile's plugins need; None: there is no doubt.
+
+    A kind that is not served is no lack until pods name objects of it.
+    """
+    lacks = {
+        kind: lack
+        for kind, lack in world.lacks.items()
+        if serving is not None and _DEPENDS_ON.get(kind) in serving.plugins.names
+        if lack.unreadable or world.misses(kind)
+    }
+    if not lacks:
+        known = any(each.get("type") == OBJECTS_SEEN for each in before.get("conditions") or ())
+        return (OBJECTS_SEEN, "True", "Seen", "") if known else None
+    unreadable = any(lack.unreadable for lack in lacks.values())
+    reason = "VersionUnknown" if unreadable else "NotServed"
+    message = "; ".join(lack.reason for _, lack in sorted(lacks.items()))
+    return OBJECTS_SEEN, "False", reason, shown(message)
+
+
+def distrust_statement(
+    profiles: Profiles, serving: LoadedProfile | None, before: JsonObject
+) -> Statement | None:
+    """The statement on plugins whose answers are reused no longer; None: there never was one."""
+    served = None if serving is None else profiles.served.get(serving.scheduler_name)
+    distrusted = {} if served is None else served.framework.distrusted
+    if distrusted:
+        said = "; ".join(f"{name}: {why}" for name, why in sorted(distrusted.items()))
+        return PLUGINS_TRUSTED, "False", "KeptAnswerWrong", shown(said)
+    if find_condition(before, PLUGINS_TRUSTED):
+        return PLUGINS_TRUSTED, "True", "NothingFound", ""
+    return None
+
+
+def extender_statements(
+    extenders: ExtenderPool, serving: LoadedProfile | None, before: JsonObject
+) -> Iterator[Statement | None]:
+    """The statements on files and addresses of extenders; None: there is no doubt of them."""
+    lacks = ExtenderLacks() if serving is None else extenders.lacks(serving.spec.extenders)
+    for type_, reason, lack in (
+        (EXTENDER_FILES, "NotUsable", lacks.files),
+        (EXTENDER_ADDRESSES, "NotAllowed", lacks.addresses),
+    ):
+        if lack:
+            yield type_, "False", reason, shown(lack)
+        elif find_condition(before, type_):
+            yield type_, "True", "NothingFound", ""
+
+
+def credential_statement(newest: LoadedProfile | None, before: JsonObject) -> Statement | None:
+    """The statement on credentials that stand in a profile; None: none ever did."""
+    fields = [] if newest is None else list(inline_credentials(newest.spec, "spec"))
+    if newest is not None:
+        places = {each.name: index for index, each in enumerate(newest.spec.plugin_config)}
+        for name, args in newest.args.items():
+            if name in places:
+                path = f"spec.pluginConfig[{places[name]}].args"
+                fields += inline_credentials(args, path)
+    if fields:
+        message = (
+            f"{', '.join(fields)}: readable to all who read profiles or their history; the next "
+            "minor version refuses it. Put it into a Secret, and name that by secretRef"
+        )
+        return INLINE_CREDENTIALS, "True", "CredentialsInProfile", shown(message)
+    if find_condition(before, INLINE_CREDENTIALS):
+        return INLINE_CREDENTIALS, "False", "NoCredentials", ""
+    return None
+
+
+def _said(profiles: Profiles, pods: Counter[str], sentence: str) -> list[str]:
+    lines = []
+    for name, count in pods.most_common():
+        served = profiles.served.get(name)
+        shown = name if served is None else served.loaded.name
+        lines.append(sentence.format(shown, "1 pod" if count == 1 else f"{count} pods"))
+    return lines
+
+
+def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> Statement:
+    if serving is None:
+        reason = entry.refusal.reason if entry.refusal else "NotServing"
+        return ACTIVE, "False", reason, "no version of this profile schedules pods"
+    if entry.refusal is not None:
+        message = f"generation {serving.generation} goes on until a newer one is accepted"
+        return ACTIVE, "True", "LastGoodVersion", message
+    if serving.spec.shadow_of:
+        if PROMOTION_ANNOTATION in (entry.obj["metadata"].get("annotations") or {}):
+            message = f"stellwerk promote {entry.name} was interrupted; promoting again finishes it"
+            return ACTIVE, "True", "PromotionUnfinished", message
+        message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
+        return ACTIVE, "True", "Shadowing", message
+    return ACTIVE, "True", "Serving", f"schedules {pods}"
+
+
+def _stated(statement: Statement, generation: int, before: JsonObject, now: datetime) -> JsonObject:
+    """A condition; the time is that of the last change of its status."""
+    type_, status, reason, message = statement
+    old = find_condition(before, type_)
+    since = old["lastTransitionTime"] if old.get("status") == status else timestamp(now)
+    return {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": shown(message),
+        "lastTransitionTime": since,
+        "observedGeneration": generation,
+    }
+
+
+def find_condition(status: JsonObject, type_: str) -> JsonObject:
+    """The condition of a type in a status; empty: there is none."""
+    conditions: Iterable[JsonObject] = status.get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == type_), {})
+
+
+def timestamp(time: datetime) -> str:
+    """A time as the API server writes it, RFC 3339 in whole seconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
