@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from stellwerk.answers.listings import ProfileCondition, ProfileObject
+from stellwerk.answers.profiles import ProfileCondition, ProfileObject
 from stellwerk.backend.queued_pod import Place
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.profiles.loader import ProfileEntry, ProfileLoader

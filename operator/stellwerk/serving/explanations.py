@@ -24,24 +24,20 @@ from aiohttp import web
 from stellwerk.answers.answer import Kind, codec
 from stellwerk.answers.pod import names_near
 from stellwerk.answers.what_if import Supposition, WhatIf
-from stellwerk.explain.listings import (
-    DEFAULT,
-    MOST,
-    DevicesAsked,
-    NodesAsked,
+from stellwerk.explain.lists.claims import explain_claim
+from stellwerk.explain.lists.decisions import decisions_page
+from stellwerk.explain.lists.devices import DevicesAsked, devices_page, explain_device
+from stellwerk.explain.lists.nodes import NodesAsked, explain_node, nodes_page
+from stellwerk.explain.lists.owned_pods import owned_pods
+from stellwerk.explain.lists.page import (
+    DEFAULT_ENTRIES,
+    MAX_ENTRIES,
     Page,
     PodsAsked,
-    decisions_page,
-    devices_page,
-    explain_claim,
-    explain_device,
-    explain_node,
     natural_order,
-    nodes_page,
-    owned_pods,
-    profiles_page,
-    queue_page,
 )
+from stellwerk.explain.lists.profiles import profiles_page
+from stellwerk.explain.lists.queue import queue_page
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import OutOfTime, suggested
 from stellwerk.explain.what_if import what_if
@@ -54,12 +50,9 @@ from stellwerk_kube.listening import USER, check_room, json_within
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation
     from stellwerk.answers.group import GroupExplanation
-    from stellwerk.answers.listings import (
-        ClaimExplanation,
-        DeviceExplanation,
-        NodeExplanation,
-    )
+    from stellwerk.answers.nodes import NodeExplanation
     from stellwerk.answers.pod import PodExplanation
     from stellwerk.answers.shadow import ShadowDiff
     from stellwerk.explain.report import Explanations
@@ -403,12 +396,12 @@ def _asked(request: web.Request, *keys: str) -> Iterator[str]:
 
 def _page(request: web.Request) -> Page:
     try:
-        limit = int(request.query.get("limit", DEFAULT))
+        limit = int(request.query.get("limit", DEFAULT_ENTRIES))
         offset = int(request.query.get("offset", 0))
     except ValueError as error:
         raise web.HTTPBadRequest(text="limit and offset are numbers\n") from error
-    if not (0 < limit <= MOST and offset >= 0):
-        raise web.HTTPBadRequest(text=f"limit is 1 to {MOST}, offset at least 0\n")
+    if not (0 < limit <= MAX_ENTRIES and offset >= 0):
+        raise web.HTTPBadRequest(text=f"limit is 1 to {MAX_ENTRIES}, offset at least 0\n")
     return Page(limit, offset)
 
 

@@ -180,11 +180,8 @@ async def _workload(
 ) -> Mapping[str, Any]:
     """The pods of a controller, those that wait by the reason that the operator gives."""
     from stellwerk.answers.answer import codec  # noqa: PLC0415
-    from stellwerk.answers.listings import (  # noqa: PLC0415
-        PodsWaitingAlike,
-        WorkloadExplanation,
-    )
     from stellwerk.answers.pod import PodExplanation  # noqa: PLC0415
+    from stellwerk.answers.workload import PodsWaitingAlike, WorkloadExplanation  # noqa: PLC0415
     from stellwerk.client.operator_port import PortRefusal  # noqa: PLC0415
     from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415
 

@@ -30,21 +30,12 @@ from rich.text import Text
 from typing_extensions import override
 
 from stellwerk.answers.answer import Kind, PortAnswer, codec
+from stellwerk.answers.decisions import DecisionsPage
+from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation, DevicesPage
 from stellwerk.answers.diagnosis import DoctorReport, State
 from stellwerk.answers.dump import CacheDump
 from stellwerk.answers.group import ROOM_NOT_KEPT, GroupExplanation, GroupForecast
-from stellwerk.answers.listings import (
-    ClaimExplanation,
-    DecisionsPage,
-    DeviceExplanation,
-    DevicesPage,
-    NodeExplanation,
-    NodeFields,
-    NodesPage,
-    PodsTurnedAway,
-    QueuePage,
-    WorkloadExplanation,
-)
+from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage, PodsTurnedAway
 from stellwerk.answers.pod import (
     DecisionFields,
     LastPreemption,
@@ -57,9 +48,11 @@ from stellwerk.answers.pod import (
     VictimFields,
 )
 from stellwerk.answers.profile_history import ProfileHistory
+from stellwerk.answers.queue import QueuePage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.suggestion import Suggestion
 from stellwerk.answers.what_if import WhatIf
+from stellwerk.answers.workload import WorkloadExplanation
 from stellwerk.models.troubleshooting import address, entry_of
 from stellwerk_cli.progress_line import waiting_for
 from stellwerk_kube.clock import SystemClock, parse_moment

@@ -27,28 +27,21 @@ from markupsafe import Markup, escape
 
 from stellwerk import __version__
 from stellwerk.answers.answer import PortAnswer, codec
+from stellwerk.answers.decisions import DecisionsPage
+from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation, DevicesPage
 from stellwerk.answers.group import GroupExplanation
-from stellwerk.answers.listings import (
-    ClaimExplanation,
-    DecisionsPage,
-    DeviceExplanation,
-    DevicesPage,
-    NodeExplanation,
-    NodeFields,
-    NodesPage,
-    OwnedPods,
-    ProfilesPage,
-    QueueHistoryPage,
-    QueuePage,
-)
+from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
 from stellwerk.answers.pod import (
     PodExplanation,
     RecomputedVerdicts,
     ScoreFields,
     read_names_near,
 )
+from stellwerk.answers.profiles import ProfilesPage
+from stellwerk.answers.queue import QueueHistoryPage, QueuePage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
+from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.troubleshooting import entry_of, sections
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart

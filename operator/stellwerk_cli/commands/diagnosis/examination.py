@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.answers.diagnosis import STATES, DoctorReport, Finding, State
 from stellwerk.answers.dump import CacheDump
-from stellwerk.answers.listings import ProfilesPage, QueuePage
+from stellwerk.answers.profiles import ProfilesPage
+from stellwerk.answers.queue import QueuePage
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy

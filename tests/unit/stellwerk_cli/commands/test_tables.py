@@ -15,7 +15,6 @@ import yaml
 from stellwerk.answers.answer import codec
 from stellwerk.answers.diagnosis import DoctorReport, Finding
 from stellwerk.answers.dump import CacheDifference, CacheDump
-from stellwerk.answers.listings import PodsWaitingAlike, WorkloadExplanation
 from stellwerk.answers.pod import (
     DecisionFields,
     PodExplanation,
@@ -25,6 +24,7 @@ from stellwerk.answers.pod import (
 )
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import PlacedPod, UnplacedPod, WhatIf
+from stellwerk.answers.workload import PodsWaitingAlike, WorkloadExplanation
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.models.troubleshooting import DOCUMENT, SITE
