@@ -3,9 +3,9 @@
 `explain.lists.devices` and `explain.lists.claims` make them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from stellwerk.answers.answer import PortAnswer
 from stellwerk.answers.suggestion import TaintFields
@@ -30,10 +30,35 @@ class DeviceFields(PortAnswer):
 class DevicesPage(PortAnswer):
     """Devices, by driver, pool and name."""
 
+    TITLES: ClassVar = ("DEVICE", "NODE", "HELD BY", "ATTRIBUTES")
+    NONE: ClassVar = "There is no device."
+
     total: int
     held: int
     """So many of them are held by a claim."""
     items: Sequence[DeviceFields]
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The cells of each device."""
+        for each in self.items:
+            yield (
+                each.device,
+                each.node or "several",
+                ", ".join(each.claims),
+                ", ".join(f"{key}={value}" for key, value in each.attributes.items()),
+            )
+
+    def count(self) -> int:
+        """The devices that there are, on this page or not."""
+        return self.total
+
+    def remarks(self) -> Iterator[str]:
+        """No line stands below the table."""
+        return iter(())
+
+    def names(self) -> Iterator[str]:
+        """The devices."""
+        return (f"device/{each.device}" for each in self.items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

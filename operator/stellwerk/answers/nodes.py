@@ -3,8 +3,9 @@
 `explain.lists.nodes` makes both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from stellwerk.answers.answer import PortAnswer
 from stellwerk.answers.suggestion import TaintFields
@@ -30,7 +31,12 @@ class NodeFields(PortAnswer):
     taints: Sequence[TaintFields]
     unschedulable: bool
     quantities: NodeQuantities | None = None
-    """The same amounts as Kubernetes writes them."""
+    """The amounts as Kubernetes writes them."""
+
+    def used(self, resource: str, unit: int) -> str:
+        """USED/OFFERED of a resource, in a larger unit."""
+        amounts = (self.requested.get(resource, 0), self.allocatable.get(resource, 0))
+        return "/".join(f"{amount / unit:.4g}" for amount in amounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +51,35 @@ class NodeTotals(PortAnswer):
 class NodesPage(PortAnswer):
     """Nodes, in the order of their arrival."""
 
+    TITLES: ClassVar = ("NODE", "CPU", "MEMORY GiB", "PODS", "TAINTS")
+    NONE: ClassVar = "There is no node."
+
     total: int
     items: Sequence[NodeFields]
     totals: NodeTotals | None = None
     """Of all nodes that were asked for, on this page or not; absent: they were not wanted."""
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The cells of each node: what pods request of what it offers."""
+        for each in self.items:
+            taints = (
+                f"{taint.key}{'=' * bool(taint.value)}{taint.value}:{taint.effect}"
+                for taint in each.taints
+            )
+            used = (each.used("cpu", 1000), each.used("memory", 1 << 30), each.used("pods", 1))
+            yield (each.name, *used, ", ".join(taints))
+
+    def count(self) -> int:
+        """The nodes that there are, on this page or not."""
+        return self.total
+
+    def remarks(self) -> Iterator[str]:
+        """No line stands below the table."""
+        return iter(())
+
+    def names(self) -> Iterator[str]:
+        """The nodes."""
+        return (f"node/{each.name}" for each in self.items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

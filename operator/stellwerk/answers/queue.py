@@ -3,10 +3,16 @@
 `explain.lists.queue` makes the page, `explain.queue_facts` the history.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from stellwerk.answers.answer import PortAnswer, Time
+from stellwerk.answers.words import age, counted
+
+_MAX_UNSERVED_REASONS: Final = 10
+"""Reasons why pods are unserved that stand below the table; there is one for each name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,9 @@ class UnservedPod(PortAnswer):
 class QueuePage(PortAnswer):
     """Pods that wait, in the order in which each queue tries them."""
 
+    TITLES: ClassVar = ("POD", "QUEUE", "FOR", "PRIORITY", "ATTEMPTS", "REJECTED BY")
+    NONE: ClassVar = "No pod waits."
+
     counts: Mapping[str, int]
     """Pods by queue."""
     total: int
@@ -51,6 +60,36 @@ class QueuePage(PortAnswer):
     """How many there are; absent: none."""
     served: Sequence[str] | None = None
     """The schedulerNames that are served; absent: every pod that waits has a scheduler."""
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The cells of each pod, those last that no scheduler serves."""
+        for each in self.items:
+            yield (
+                each.pod,
+                each.queue,
+                age(each.since),
+                f"{each.priority}",
+                f"{each.attempts}",
+                ", ".join(each.rejected_by or ()) or each.error or "",
+            )
+        for lost in self.unserved or ():
+            yield lost.pod, "unserved", "", f"{lost.priority}", "", ""
+
+    def count(self) -> int:
+        """The pods that wait, on this page or not."""
+        return self.total + (self.unserved_total or 0)
+
+    def remarks(self) -> Iterator[str]:
+        """Why no scheduler serves some of the pods, and which names are served."""
+        reasons = Counter(each.reason for each in self.unserved or ())
+        for reason, count in reasons.most_common(_MAX_UNSERVED_REASONS):
+            yield f"{counted(count, 'pod')} unserved: {reason}"
+        if reasons:
+            yield f"schedulerNames that are served: {', '.join(self.served or ()) or 'none'}"
+
+    def names(self) -> Iterator[str]:
+        """The pods in a queue."""
+        return (each.pod for each in self.items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
