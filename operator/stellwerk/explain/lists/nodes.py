@@ -115,7 +115,7 @@ def nodes_page(world: World, page: Page, asked: NodesAsked | None = None) -> Ste
         if row is None:
             # The node went while the operator handled events between two steps.
             continue
-        items.append(_node(snapshot, row))
+        items.append(_node(world, row))
     return NodesPage(total=total, items=items, totals=totals)
 
 
@@ -180,7 +180,8 @@ def _requested(snapshot: Snapshot, row: int) -> dict[str, int]:
     return dict(native) | usage.extended
 
 
-def _node(snapshot: Snapshot, row: int) -> NodeFields:
+def _node(world: World, row: int) -> NodeFields:
+    snapshot = world.cache.snapshot
     node, requested = snapshot.node_at(row), _requested(snapshot, row)
     return NodeFields(
         name=node.name,
@@ -255,7 +256,7 @@ def _explained_on(fork: World, name: str, entries: list[QueuedPod]) -> Steps[Nod
             break
     ordered = sorted(away.items(), key=lambda each: -len(each[1]))
     return NodeExplanation(
-        node=_node(snapshot, row),
+        node=_node(fork, row),
         running=len(snapshot.pods[row]),
         pods=sorted((pod.key for pod in snapshot.pods[row].values()), key=natural_order)[
             :_MAX_PODS
