@@ -24,7 +24,7 @@ from stellwerk.framework.services import ObjectStore
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.plugins.dynamic_resources.allocated import ClaimKey
-from stellwerk.plugins.dynamic_resources.allocator import AllocatingState, constraint_states
+from stellwerk.plugins.dynamic_resources.allocating_state import AllocatingState
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationRequest,
     ClaimToAllocate,
@@ -37,6 +37,7 @@ from stellwerk.plugins.dynamic_resources.claims import (
     key_of,
     reserved_for,
 )
+from stellwerk.plugins.dynamic_resources.constraints import constraint_states
 from stellwerk.plugins.dynamic_resources.node_verdicts import AllocationVerdicts, NodeAllocator
 from stellwerk.plugins.dynamic_resources.resource_pools import Pool
 from stellwerk.plugins.dynamic_resources.selectors import SelectorError
@@ -162,7 +163,7 @@ class Reasons:
             if taken is None:
                 return "its policy does not allow to ask for so much"
             return _NO_CAPACITY
-        if not allocating.counts(device, pool):
+        if not allocating.charge_if_needed(device, pool):
             return _NO_COUNTERS
         return ""
 

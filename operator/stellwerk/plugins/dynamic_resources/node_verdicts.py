@@ -27,8 +27,8 @@ from stellwerk.framework.types import (
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.dynamic_resources.allocated import Allocated, InFlightAllocations
+from stellwerk.plugins.dynamic_resources.allocating_state import AllocatingState
 from stellwerk.plugins.dynamic_resources.allocator import (
-    AllocatingState,
     Allocator,
     FilterTimeout,
     FilterTimeoutError,
