@@ -21,7 +21,7 @@ from typing_extensions import override
 from stellwerk_kube.errors import SchedulerError
 
 _AT_ONCE: Final = 200
-"""So many items of a list are written at once."""
+"""Items of a list that are written at once: a few milliseconds."""
 _PLACE: Final = "#/components/schemas/{model}"
 
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
@@ -48,7 +48,7 @@ class Codec(Generic[Kind]):
     def __init__(self, kind: type[Kind]) -> None:
         self._adapter = TypeAdapter(kind)
         self._items: TypeAdapter[Any] | None = None
-        """Of a list's items, once a long one is written."""
+        """The adapter for a list's items, once a long one is written."""
 
     def as_bytes(self, answer: Kind) -> bytes:
         """The answer as JSON."""

@@ -35,7 +35,7 @@ class DevicesPage(PortAnswer):
 
     total: int
     held: int
-    """So many of them are held by a claim."""
+    """Devices that a claim holds."""
     items: Sequence[DeviceFields]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
@@ -69,7 +69,7 @@ class DeviceHolder(PortAnswer):
     request: str
     """The one of its requests that got the device."""
     consumed: Mapping[str, str]
-    """What it takes of the capacity of a device that claims share."""
+    """The part that it takes of the capacity of a device that claims share."""
     only_looks: bool
     """It has adminAccess: the device is not taken."""
     pods: Sequence[str]
@@ -83,11 +83,11 @@ class DeviceCounter(PortAnswer):
     counter_set: str
     counter: str
     takes: str
-    """What the device takes of it while it is held."""
+    """The amount that the device takes of it while it is held."""
     offered: str
-    """What the pool has of it."""
+    """The amount that the pool has of it."""
     free: str
-    """What the devices that are held leave of it."""
+    """The amount that the devices that are held leave of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class DeviceExplanation(PortAnswer):
     nodes: Sequence[str]
     """The nodes that it is for, some of them."""
     on_nodes: int
-    """How many there are of them."""
+    """The number of these nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class ClaimExplanation(PortAnswer):
     state: Literal["needed", "allocated"]
     requests: Sequence[ClaimRequest]
     problem: str | None = None
-    """Why its requests cannot be read."""
+    """The reason for which its requests cannot be read."""
     devices: Sequence[str]
     """The devices that it has been given: DRIVER/POOL/DEVICE."""
     reserved_for: Sequence[str]

@@ -57,7 +57,7 @@ class NodesPage(PortAnswer):
     total: int
     items: Sequence[NodeFields]
     totals: NodeTotals | None = None
-    """Of all nodes that were asked for, on this page or not; absent: they were not wanted."""
+    """The sums over all nodes asked for, on this page or not; absent: they were not wanted."""
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The cells of each node: what pods request of what it offers."""
@@ -107,8 +107,8 @@ class NodeExplanation(PortAnswer):
     turned_away: Sequence[PodsTurnedAway]
     """The reason that concerns most pods first."""
     left_out: int | None = None
-    """So many waiting pods were not looked at."""
+    """Waiting pods that were not looked at."""
     stopped: str | None = None
-    """Why not."""
+    """The reason for which they were not."""
     compatibility: Sequence[str] = ()
     """The Kubernetes releases that the verdicts follow."""

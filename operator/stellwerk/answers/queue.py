@@ -39,7 +39,7 @@ class UnservedPod(PortAnswer):
     scheduler_name: str
     priority: int
     reason: str
-    """Why no profile serves it, with the served name that may be meant."""
+    """The reason for which no profile serves it, with the served name that may be meant."""
     labels: Mapping[str, str] | None = None
 
 
@@ -57,7 +57,7 @@ class QueuePage(PortAnswer):
     unserved: Sequence[UnservedPod] | None = None
     """Pods that wait and that no scheduler serves, on the first page; they are in no queue."""
     unserved_total: int | None = None
-    """How many there are; absent: none."""
+    """The number of such pods; absent: none."""
     served: Sequence[str] | None = None
     """The schedulerNames that are served; absent: every pod that waits has a scheduler."""
 
@@ -80,7 +80,7 @@ class QueuePage(PortAnswer):
         return self.total + (self.unserved_total or 0)
 
     def remarks(self) -> Iterator[str]:
-        """Why no scheduler serves some of the pods, and which names are served."""
+        """Reasons for which no scheduler serves some of the pods, and the names that are served."""
         reasons = Counter(each.reason for each in self.unserved or ())
         for reason, count in reasons.most_common(_MAX_UNSERVED_REASONS):
             yield f"{counted(count, 'pod')} unserved: {reason}"

@@ -31,7 +31,7 @@ MOST_ENTRIES: Final = 64
 MOST_RESOURCES: Final = 128
 """Different ones of all supposed nodes together: each is a column of all nodes."""
 _MOST_IMAGE_NAMES: Final = 256
-"""Of one node: a kubelet reports 50 images with 5 names each."""
+"""Names of images on one node: a kubelet reports 50 images with 5 names each."""
 _LONGEST_NAME: Final = 253
 _LONGEST_KEY: Final = 317
 _LONGEST_VALUE: Final = 63
@@ -64,7 +64,7 @@ class Supposition(PortAnswer):
     add_nodes: Sequence[JsonObject] = ()
     """Nodes that there were, too."""
     count: int = 1
-    """So many of each node."""
+    """Copies of each node."""
     drain: str | Sequence[str] = ""
     """A node that is drained, or several, at once."""
     profile: JsonObject | None = None
@@ -268,7 +268,7 @@ class PlacedPod(PortAnswer):
     pod: str
     node: str
     tied: int | None = None
-    """So many nodes are equal to that one; which it gets is drawn."""
+    """Nodes that are equal to that one; which it gets is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,11 +328,11 @@ class WhatIf(PortAnswer):
     compatibility: Sequence[str] = ()
     """The Kubernetes releases that the decisions followed."""
     left_out: int | None = None
-    """So many pods were not looked at."""
+    """Pods that were not looked at."""
     stopped: str | None = None
     """The reason why the answer ends before it is complete; absent: it is complete."""
     explanation: RecomputedExplanation | None = None
-    """Of the pod that was supposed."""
+    """The explanation of the pod that was supposed."""
     placed: Sequence[PlacedPod]
     unplaced: Sequence[UnplacedPod]
     lost: Sequence[str] | None = None
@@ -340,6 +340,6 @@ class WhatIf(PortAnswer):
     staying: Sequence[PodThatStays] | None = None
     """Pods that the drains do not evict: `kubectl drain` would wait for their budgets."""
     not_asked: Sequence[PluginLeftOut] | None = None
-    """What has a say in where these pods go, and is not asked here: extenders, Permit."""
+    """Parts that decide on these pods and are not asked here: extenders, Permit."""
     daemon_sets: Sequence[str] | None = None
     """NAMESPACE/NAME of the DaemonSets whose pods come to nodes that are supposed."""

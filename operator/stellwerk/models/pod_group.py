@@ -54,7 +54,7 @@ _KNOWN: Final = (
     QUEUE,
 )
 _OLDEST: Final = "v1alpha2"
-"""Of objects that say no version."""
+"""The version of objects that say none."""
 _MAX_LEVELS: Final = 4
 _MAX_ROLES: Final = 32
 _MOST_DIGITS: Final = 9

@@ -67,7 +67,7 @@ COMPUTED_SECONDS: Final = 2.0
 
 _PODS_AT_ONCE: Final = 2000
 _NEAR: Final = 20
-"""So many names are shown in place of one that is not there."""
+"""Names that are shown in place of one that is not there."""
 
 
 class FairLock:

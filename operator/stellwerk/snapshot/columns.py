@@ -30,7 +30,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 ABSENT: Final = -1
 DIVISIBLE: Final = 1 << 46
-"""Of whole numbers below it float64 has the quotient in percent that int64 has, rounded down.
+"""Whole numbers below it have the same quotient in percent, rounded down, in float64 and int64.
 
 A hundred times such a number is exact, and a quotient up to 100 that is no whole number lies
 farther from the next one (1 by the divisor) than float64 rounds it (2**-47).
@@ -43,7 +43,7 @@ _BEFORE_ALL: Final = -1
 """A position that no log can tell the changes since."""
 
 Element = TypeVar("Element", bound=np.generic)
-"""What a column holds."""
+"""The type of a column's elements."""
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
 Value = TypeVar("Value", bound="Copyable")
@@ -111,7 +111,7 @@ class Changes(Generic[Key]):
         self.position = position
         """The number of changes so far."""
         self.keep = keep
-        """So many of the newest are held at least, and at most twice as many."""
+        """The newest entries that are held at least; at most twice as many are."""
 
     def append(self, changed: Key) -> None:
         """Note a change; from time to time the oldest are dropped."""
@@ -131,7 +131,7 @@ ChangeLog: TypeAlias = Changes[int]
 
 
 class OfferColumns(NamedTuple):
-    """What nodes offer of one resource, as scores divide by it.
+    """The amounts of one resource that nodes offer, as scores divide by them.
 
     Both columns are float64, which is divided in a fifth of int64's time; int64 where an amount is
     not below DIVISIBLE.
@@ -146,7 +146,7 @@ class OfferColumns(NamedTuple):
 
     @classmethod
     def of(cls, amounts: IntColumn, alive: Mask) -> "OfferColumns":
-        """What the nodes in rows that are alive offer."""
+        """The amounts that the nodes in rows that are alive offer."""
         whole: npt.NDArray[Any] = amounts
         if amounts.max(initial=0) < DIVISIBLE:
             whole = amounts.astype(np.float64)
@@ -227,7 +227,7 @@ class Copyable(Protocol):
     """A mutable value."""
 
     def copy(self) -> Self:
-        """The same value, to be changed apart."""
+        """Copy the value, to be changed apart."""
         ...
 
 
@@ -283,7 +283,7 @@ class CopyOnWrite(Generic[Key, Value]):
             self._own.discard(key)
 
     def fork(self) -> Self:
-        """The same values, shared; what either side changes from now on the other does not see."""
+        """Share the values; what either side changes from now on the other does not see."""
         self._own = set()
         return type(self)(self._values.copy())
 

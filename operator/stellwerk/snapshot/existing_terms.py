@@ -122,7 +122,7 @@ class ExistingTerms:
         self._index: TermIndex[ExistingTerm] = TermIndex()
         self._matching: WeakKeyDictionary[LabelSet, MatchingTerms] = WeakKeyDictionary()
         self._changes = 0
-        """How often a pod with terms has come or gone."""
+        """The number of pods with terms that have come or gone."""
         self._idle: dict[SchedulingSpec, None] = {}
         """Specs with many terms of which there is no pod, or not yet; their terms count nothing."""
 

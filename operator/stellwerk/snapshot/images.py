@@ -23,7 +23,7 @@ class Images(Book):
 
     def __init__(self) -> None:
         self._bytes: CopyOnWrite[str, dict[int, int]] = CopyOnWrite()
-        """Of rows with few images."""
+        """Bytes of the images of rows with few of them."""
         self._large: dict[int, Mapping[str, int]] = {}
         """Rows with very many images; the sizes that are shown, by name."""
         self.version = 0

@@ -19,7 +19,7 @@ from stellwerk_kube.node import NodeInfo
 _NO_KEY: Final = ""
 """Stands for every key that no node has; no label is called that."""
 _SPARE_VALUES: Final = 1024
-"""So many values that no node has any more a column may name, besides one for each row."""
+"""Label values without a node that a column may name, besides one for each row."""
 
 
 class NodeLabels(Book):
@@ -31,7 +31,7 @@ class NodeLabels(Book):
         self._node_count = 0
         self._capacity = 0
         self._nodes_with: dict[str, int] = {}
-        """How many nodes have a label, by key; only keys that some node has."""
+        """The number of nodes with a label, by key; only keys that some node has."""
         self._columns: dict[str, LabelColumn] = {}
         self._topologies: dict[str, Topology] = {}
 

@@ -37,7 +37,7 @@ _NATIVE_ROW: Final = {resource: row for row, resource in enumerate(NATIVE_RESOUR
 _PODS_ROW: Final = NATIVE_RESOURCES.index(PODS)
 
 _NOTHING: Final[dict[str, int]] = {}
-"""Of most nodes; never written to."""
+"""The extended resources of most nodes; never written to."""
 _MAX_TERMS: Final = 1024
 """Terms of pending pods that are kept counted; the least recently used ones make room."""
 _MAX_KEYS: Final = 256
@@ -57,9 +57,10 @@ class Usage:
         extended: Mapping[str, int] | None = None,
     ) -> None:
         self.amounts = amounts
-        """Of NATIVE_RESOURCES; of "pods" their number."""
+        """The amounts of NATIVE_RESOURCES; of "pods" their number."""
         self.extended: dict[str, int] = dict(extended) if extended else _NOTHING
-        """Of all other resources by name, those of which nothing is requested left out."""
+        """The amounts of all other resources by name, without those of which nothing is
+        requested."""
         self.nonzero_cpu_millis = cpu_millis
         self.nonzero_memory_bytes = memory_bytes
         """Both with kube-scheduler's defaults for containers that request none."""
@@ -83,7 +84,7 @@ class Usage:
         self.nonzero_memory_bytes += change * pod.amounts.nonzero_memory_bytes
 
     def copy(self) -> "Usage":
-        """The same sums, to be changed apart."""
+        """Copy the sums, to be changed apart."""
         return Usage(
             self.amounts.copy(), self.nonzero_cpu_millis, self.nonzero_memory_bytes, self.extended
         )
@@ -329,7 +330,7 @@ class PairCounts(Book):
 
     @override
     def fork(self) -> "PairCounts":
-        """The same pods; terms are counted anew when they are asked for."""
+        """Copy the pods; terms are counted anew when they are asked for."""
         fork = PairCounts()
         fork.namespaces = self.namespaces.copy()
         fork._pods, fork._terminating = self._pods.fork(), self._terminating.fork()

@@ -18,15 +18,15 @@ from stellwerk.snapshot.columns import ChangeLog, HasRows, RowCursor
 from stellwerk_kube.resource_amounts import CPU, MEMORY
 
 MOST_SHAPES: Final = 1024
-"""So many shapes are counted; a new one takes the place of the rarest."""
+"""Shapes that are counted; a new one takes the place of the rarest."""
 MOST_TYPICAL: Final = 128
-"""So many of the commonest are typical at most."""
+"""Shapes that are typical at most: the commonest."""
 _TYPICAL_SHARE: Final = 0.95
 """As many as make up so much of the pods."""
 HALF_LIFE_PODS: Final = 10_000
 """After so many pods more, a pod counts half."""
 _NEWS: Final = 0.05
-"""What is typical is worked out anew when so large a share is new."""
+"""The share of new pods at which the typical shapes are computed again."""
 _GROWTH: Final = 2.0 ** (1 / HALF_LIFE_PODS)
 _MOST_UIDS: Final = 1 << 17
 _MIB: Final = 1 << 20
@@ -43,7 +43,7 @@ class GpuShape(NamedTuple):
 
     cpu_millis: int
     gpu_milli: int
-    """Of each device; 0: it asks for none."""
+    """Thousandths of each device; 0: the pod asks for none."""
     devices: int
     models: tuple[str, ...]
     """The models that it admits, sorted; empty: any."""
@@ -104,9 +104,9 @@ class CountedShape(NamedTuple):
 
     shape: GpuShape
     pods: float
-    """How many, older ones as fractions."""
+    """The number of pods, older ones as fractions."""
     memory_mib: float
-    """What they request on average."""
+    """Memory that they request on average."""
 
 
 class _Tally:
@@ -128,15 +128,15 @@ class PodShapes:
         """The pods counted last, oldest first."""
         self._cursor: RowCursor | None = None
         self._newest = 1.0
-        """What the next pod weighs."""
+        """The weight of the next pod."""
         self._total = 0.0
         self._news = 0
         """Pods since what is typical was last worked out."""
         self._is_copy = False
         self.count = 0
-        """How many pods were counted, ever."""
+        """The number of pods that were ever counted."""
         self.generation = 0
-        """How often what is typical was worked out."""
+        """The number of times that the typical shapes were computed."""
         self.typical: Sequence[CountedShape] = ()
         """The commonest shapes, as many as make up 95 % of the pods, commonest first."""
 

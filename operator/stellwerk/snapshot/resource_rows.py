@@ -26,9 +26,9 @@ class ResourceRows:
         """Rows in use or once used."""
         self._free: list[int] = []
         self._nodes_offering: dict[str, int] = {}
-        """How many nodes offer a resource, those with very many left out."""
+        """The number of nodes that offer a resource, those with very many left out."""
         self._large: dict[int, Mapping[str, int]] = {}
-        """What nodes with very many resources offer, by the node's row."""
+        """The resources of nodes that offer very many, by the node's row."""
 
     def is_offered(self, resource: str) -> bool:
         """Whether some node has a resource that is not native."""
@@ -57,7 +57,7 @@ class ResourceRows:
     def _change_large(
         self, node_row: int, before: Mapping[str, int], after: Mapping[str, int]
     ) -> list[int]:
-        """The same of a node that has, or had, very many; only those in rows are looked at."""
+        """Count a node that has, or had, very many resources; only those in rows are looked at."""
         if self._large.pop(node_row, None) is None:
             lost = self._uncounted(before)
         else:

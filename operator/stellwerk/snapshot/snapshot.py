@@ -99,7 +99,8 @@ class Snapshot:
         self.open_trials = 0
         """While there is one, only its changes are written."""
         self.pod_shapes = PodShapes()
-        """Which pods there were; counted only while a plugin asks, and in no column or book."""
+        """The shapes of the pods so far; counted only while a plugin asks, and in no column or
+        book."""
         self._books: dict[type[Book], Book] = {}
         self._filled: list[Book] = []
         """Books that follow every change."""
@@ -480,7 +481,7 @@ class NodeOverlay:
         """(position, pod, +1 or −1) in the order of the calls."""
         self._net: dict[tuple[int, str], tuple[PodInfo, int]] = {}
         self._netted = 0
-        """How much of the log `_net` sums up."""
+        """The part of the log that `_net` sums up."""
 
     def add_pod(self, position: int, pod: PodInfo) -> None:
         """Put a pod on the node at a position of the view."""
@@ -616,7 +617,7 @@ class NodeView:
         return NodeView(self.snapshot, rows, overlay)
 
     def with_overlay(self) -> "NodeView":
-        """The same rows with a fresh overlay; changes are then made through `overlay`."""
+        """View the rows with a fresh overlay; changes are then made through `overlay`."""
         return NodeView(self.snapshot, self.rows, NodeOverlay(self.snapshot, len(self)))
 
     def gather(self, column: npt.NDArray[Element]) -> npt.NDArray[Element]:
@@ -631,7 +632,7 @@ class NodeView:
         return self.gather(self.snapshot.allocatable[row])
 
     def offer(self, resource: str) -> OfferColumns:
-        """The same as scores divide by it."""
+        """The amounts of a resource that the rows offer, as scores divide by them."""
         row = self.snapshot.resource_index(resource)
         if row is None:
             return OfferColumns(np.zeros(len(self)), np.ones(len(self)), everywhere=False)

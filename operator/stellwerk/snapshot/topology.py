@@ -73,7 +73,7 @@ class Topology:
         self.complete = labelled == node_count
         """Whether every node has the label."""
         self.all_rows_present = labelled == rows
-        """The same, and no row is free."""
+        """Whether every row has the label, and no row is free."""
         self.domain: RowColumn = ids.astype(np.intp) + 1
         """(N,) domain index of the row, NO_DOMAIN without the label; unless one node per domain."""
         rows_in: IntColumn = np.bincount(self.domain, minlength=len(column.values) + 1)

@@ -61,7 +61,7 @@ WORKLOADS: Final[Mapping[str, str]] = {
 }
 """By the names that users give; docs/performance.md describes them."""
 LABEL: Final = "stellwerk.dev/bench"
-"""Of everything that a run makes: its name. The taint of its nodes has the same key."""
+"""The label of everything that a run makes: its name. The taint of its nodes has the same key."""
 _NODES: Final = "/api/v1/nodes"
 _NAMESPACES: Final = "/api/v1/namespaces"
 _CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -69,10 +69,10 @@ _PROFILES: Final = "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles"
 _MADE: Final = {"namespace": _NAMESPACES, "node": _NODES, "PriorityClass": _CLASSES}
 """Kind → its collection, in the order in which they are deleted."""
 _HARMLESS_PROVIDERS: Final = ("kind://", "k3s://")
-"""Of clusters on one machine: their controllers delete no node that they do not know."""
+"""Providers of clusters on one machine: their controllers delete no node that they do not know."""
 _UNINITIALIZED: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 _PODS_PER_NODE: Final = 10
-"""So many of every workload fit on a node that takes more than one."""
+"""Pods of every workload that fit on a node which takes more than one."""
 MAX_PODS: Final = 1_000_000
 """The largest number of nodes, of pods, and of pods a second: more than a cluster holds."""
 _CREATORS: Final = 32

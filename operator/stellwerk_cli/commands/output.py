@@ -95,7 +95,7 @@ def show_answer(answer: PortAnswer, form: str, names: Iterable[str] = ()) -> Non
 
 
 API_VERSION: Final = "answers.stellwerk.dev/v1"
-"""Of the answers of commands; docs/answers.json has their schemas."""
+"""The apiVersion of the answers of commands; docs/answers.json has their schemas."""
 
 
 def write_for_programs(answer: Json, form: str, kind: str) -> None:

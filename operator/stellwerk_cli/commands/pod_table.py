@@ -84,7 +84,7 @@ def print_pod(explanation: PodExplanation, to: Printer) -> None:
 
 
 def _binding(explanation: PodExplanation) -> Iterator[str]:
-    """How far the pod's binding has come; nothing where it is not being bound."""
+    """The stage of the pod's binding; nothing where it is not being bound."""
     if explanation.binding is not None:
         yield from explanation.binding.lines()
         yield f"It came there {ago(explanation.binding.since)}."

@@ -68,7 +68,7 @@ class _Beside:
         spec = manifest.get("spec")
         spec = dict(spec) if isinstance(spec, dict) else {}
         self.scheduler_name = str(spec.pop("schedulerName", ""))
-        """Of the decisions that are compared."""
+        """The schedulerName of the decisions that are compared."""
         if not self.scheduler_name:
             raise ConfigurationError(f"{file}: spec.schedulerName: required")
         for only_of_active in ("selector", "extenders"):

@@ -18,7 +18,7 @@ from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.yaml_file import NestedTooDeeply, check_depth, parse_yaml
 
 MOST_BYTES: Final = 256 << 10
-"""Of a whole form."""
+"""Bytes of a whole form."""
 _MAX_DEPTH: Final = 50
 _MOST_COUNT: Final = 1000
 _MOST_WEIGHT: Final = 100

@@ -230,7 +230,7 @@ def _counters(
 
 
 def _consumed(device: Device) -> Iterator[tuple[tuple[str, str], Fraction]]:
-    """What a device takes of each counter, by set and name."""
+    """Yield the amounts that a device takes of counters, by set and name."""
     for counter_set, counters in device.traits.consumes:
         for counter, amount in counters.items():
             yield (counter_set, counter), amount

@@ -57,7 +57,7 @@ _UNITS: Final[Mapping[int, str]] = {
 _NOT_OFFERED: Final = inf
 """The place behind all nodes that offer the resource, whose places are 0 or less."""
 _Place: TypeAlias = tuple[float, str, str]
-"""What a node is sorted by: its place, its name in natural order, its name."""
+"""The sort key of a node: its place, its name in natural order, its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def _unserved(
 
 
 def tried_order(entry: QueuedPod) -> tuple[int, tuple[float, ...], float]:
-    """What pending pods are sorted by: their queue, and in it the order in which they are tried."""
+    """The sort key of pending pods: their queue, and in it the order in which they are tried."""
     return (int(entry.place), entry.sort_key, entry.backoff_expiration or entry.queued_at)
 
 

@@ -1,4 +1,4 @@
-"""What one search takes: whole devices, capacity of shared devices, and counters of pools.
+"""The account of one search: whole devices, capacity of shared devices, and counters of pools.
 
 `allocator` takes and gives back, `explain` asks what is free. Invariant: nothing of it outlives the
 search; what the API has stored is in `Allocated` and is only read.

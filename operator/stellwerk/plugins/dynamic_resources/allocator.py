@@ -149,11 +149,12 @@ class Allocator:
     selected: dict[RequestData, dict[Device, bool]] = field(init=False)
     """The answers of selectors and node selection; requests with equal selectors share them."""
     dead_ends: DeadEnds | None = None
-    """What cuts branches short once the search has gone back often; None: nothing does."""
+    """The check that cuts branches short once the search has gone back often; None: nothing
+    does."""
     _given_back: int = 0
     """The devices that were taken back so far."""
     _returns: Returns = field(init=False)
-    """What is given back of devices that the search does not keep."""
+    """The rule for giving back devices that the search does not keep."""
 
     def __post_init__(self) -> None:
         claims = self.allocation_request.claims
@@ -520,7 +521,7 @@ class _OneDevice(_Frame):
     wanted: RequestData
     number: int
     position: int
-    """Of the next candidate."""
+    """The position of the next candidate."""
     _taken: DeviceInPool | None = None
     _hopeless: frozenset[Hashable] = frozenset()
     """The kinds of candidates with which nothing was found."""

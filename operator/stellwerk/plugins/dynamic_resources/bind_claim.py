@@ -47,7 +47,7 @@ _KIND: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
 _NAME: Final = "DynamicResources"
 _ATTEMPTS: Final = 5
 MOST_CONSUMERS: Final = 256
-"""So many entries may a claim's reservedFor have (`ResourceClaimReservedForMaxSize`)."""
+"""Entries that a claim's reservedFor may have (`ResourceClaimReservedForMaxSize`)."""
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 

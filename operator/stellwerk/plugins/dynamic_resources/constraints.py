@@ -86,7 +86,7 @@ class _DistinctAttribute(ConstraintState):
         self._values: list[Attribute] = []
         """In the order in which the devices were taken."""
         self._requests: list[str] = []
-        """Of these devices."""
+        """The request of each of these devices."""
 
     @override
     def add(self, choice: Choice, device: Device) -> bool:

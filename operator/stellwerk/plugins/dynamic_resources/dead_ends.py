@@ -22,7 +22,7 @@ from stellwerk.plugins.dynamic_resources.selectors import attribute_reader
 from stellwerk_kube.resource_slice import Attribute, Device
 
 SavedState: TypeAlias = tuple[int, tuple[tuple[str, Attribute], ...]]
-"""What a constraint remembers of devices: (their number, values with the request of each)."""
+"""The memory of a constraint: (number of devices, values with the request of each)."""
 Positions: TypeAlias = int
 """A set of candidates: one bit for the position of each."""
 _MOST_CANDIDATES: Final = 512
@@ -149,7 +149,7 @@ class DeadEnds:
 
     allocation_request: AllocationRequest
     states: Callable[[int], Sequence[SavedState]]
-    """What each constraint of a claim remembers of the devices taken."""
+    """The memory of each constraint of a claim about the devices taken."""
     last_values_only: bool
     """distinctAttribute remembers of each request the last device's value alone."""
     _could_get: dict[RequestData, Positions] = field(default_factory=dict)

@@ -202,9 +202,9 @@ _MOST_FREED: Final = 12
 _NO_REQUEST: Final = "/"
 """A constraint that names it, and nothing else, is none."""
 _NODES: Final = 64
-"""So many nodes are searched for devices that others hold, and for taints."""
+"""Nodes that are searched for devices that others hold, and for taints."""
 _FEW_CLAIMS: Final = 4
-"""So many claims are tried without."""
+"""Claims that are left out one by one to see which of them is in the way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,7 @@ class AllocationVerdicts:
     late_seconds: float = 0.0
     """The time of the last of them."""
     selector_bytes: int = 0
-    """Of the selectors that it holds compiled."""
+    """Bytes of the selectors that it holds compiled."""
 
     def forget_all(self, size: int) -> None:
         """Set every row to UNKNOWN."""

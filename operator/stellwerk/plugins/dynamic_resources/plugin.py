@@ -509,7 +509,7 @@ class DynamicResources(
 
 
 def _too_complex(specs: Sequence[DeviceClaim]) -> str:
-    """Why these claims are not looked at; empty where they are."""
+    """The reason for which these claims are not looked at; empty where they are."""
     expressions = set().union(*(each.expressions for each in specs))
     size = sum(map(len, expressions))
     if size <= MAX_SELECTOR_BYTES:

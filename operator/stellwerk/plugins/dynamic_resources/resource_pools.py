@@ -44,7 +44,7 @@ SliceGroup: TypeAlias = tuple[Slice, ...]
 _ReachKey: TypeAlias = tuple[str, bool, NodeSelector | None]
 
 _MOST_ROWS: Final = 64
-"""So many changed rows are looked at one by one."""
+"""Changed rows that are looked at one by one. If more have changed, all rows are."""
 
 
 class SharedSlices:

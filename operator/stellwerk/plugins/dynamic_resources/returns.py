@@ -1,4 +1,4 @@
-"""What a search gives back of a device that it refuses, or takes back: repaired, or as recorded.
+"""The rules for giving back a device that a search refuses or takes back: repaired, or as recorded.
 
 `allocator` asks one of the two for every device that it does not keep. kube-scheduler v1.36.0 to
 v1.36.2 keep counters taken that no device has (kubernetes#140431), and decisions that follow these

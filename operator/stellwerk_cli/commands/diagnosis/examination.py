@@ -42,7 +42,7 @@ _MAX_PODS_WITH_LOGS: Final = 10
 
 @dataclass(slots=True)
 class Observed:
-    """What was seen of a cluster: findings, and what only a bundle takes over."""
+    """A cluster as it was seen: findings, and what only a bundle takes over."""
 
     server: str
     installed: checks.Installation
