@@ -24,7 +24,7 @@ TURN: Final = re.compile(r"(?:^|_)(?:turn(?!_away)|TURN)[sS]?(?:_|$)|Turns?(?![a
 BEGINNINGS: Final = re.compile(
     r"\s*(So (?:many|long)|Of|The same|That|What|Which|How|Why|Who|Whose|Whom|Where|When)\b"
 )
-"""Beginnings of docstrings that leave out their noun: a docstring begins with the thing or the act."""
+"""Beginnings of docstrings that leave out the noun: the thing or the act comes first."""
 OPEN_FOLDERS: Final = (
     "stellwerk/backend/",
     "stellwerk/client/",
@@ -90,7 +90,7 @@ def docstrings(source: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def faults_of_docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """(line, what is wrong) of docstrings: their first words, and texts that have nothing to say."""
+    """(line, what is wrong) of docstrings: their first words, and a text behind a text."""
     for number, text, behind_text in docstrings(source):
         if found := BEGINNINGS.match(text):
             yield number, f'a docstring begins with the thing or the act, not with "{found[1]}"'

@@ -12,8 +12,10 @@ from stellwerk.answers.gpus import GpusOfPod
 from stellwerk.answers.suggestion import Suggestion
 from stellwerk_kube.names import is_subdomain
 
-_MOST_REASONS: Final = 6
-_MOST_EXAMPLES: Final = 2
+_MAX_REASONS: Final = 6
+"""Lines of reasons about devices; the others are counted."""
+_MAX_EXAMPLES: Final = 2
+"""Examples that a line names."""
 
 PodState: TypeAlias = Literal[
     "bound", "waiting", "scheduling", "unserved", "elsewhere", "terminating", "preempted"
@@ -79,8 +81,8 @@ class DeviceRequestState(PortAnswer):
             f"{self.device_class}: {self.considered} considered, {self.free} could be taken; "
             f"{self.nodes_with_enough} of {self.nodes} nodes have enough for it alone."
         )
-        for each in self.not_taken[:_MOST_REASONS]:
-            examples = ", ".join(each.examples[:_MOST_EXAMPLES])
+        for each in self.not_taken[:_MAX_REASONS]:
+            examples = ", ".join(each.examples[:_MAX_EXAMPLES])
             yield f"  {each.devices} not taken: {each.reason} ({examples})"
         for error in self.errors or ():
             yield f"  on {error.nodes} nodes: {error.error}"

@@ -60,13 +60,15 @@ if TYPE_CHECKING:
     from stellwerk.scheduler.observers.debugger import Debugger
     from stellwerk_kube.json_values import JsonObject
 
-SLICE_SECONDS: Final = 0.005
-COMPUTED_SECONDS: Final = 2.0
-"""An answer ends after so much computing with what it has, and says so."""
+ANSWER_SLICE_SECONDS: Final = 0.005
+"""Time that an answer computes before the next decision may be made."""
+MAX_COMPUTING_SECONDS: Final = 2.0
+"""Computing time after which an answer ends with what it has, and says so."""
 
 
-_PODS_AT_ONCE: Final = 2000
-_NEAR: Final = 20
+_MAX_PODS_PER_STEP: Final = 2000
+"""Names of pods that are compared before the next decision may be made."""
+_MAX_NEAR_NAMES: Final = 20
 """Names that are shown in place of one that is not there."""
 
 
@@ -125,8 +127,8 @@ class ExplanationRoutes:
         explanations: Explanations,
         standby: Callable[[], str | None],
         debugger: Debugger,
-        slice_seconds: float = SLICE_SECONDS,
-        computed_seconds: float = COMPUTED_SECONDS,
+        slice_seconds: float = ANSWER_SLICE_SECONDS,
+        computed_seconds: float = MAX_COMPUTING_SECONDS,
     ) -> None:
         """Prepare the routes.
 
@@ -181,15 +183,15 @@ class ExplanationRoutes:
         # A pod that is being bound is on its node already.
         waiting = (entry.newest for uid, entry in entries if world.cache.pod(uid) is None)
         for number, pod in enumerate(chain(list(world.cache.pods()), waiting)):
-            if number % _PODS_AT_ONCE == 0:
-                near = nsmallest(_NEAR, near, key=natural_order)
+            if number % _MAX_PODS_PER_STEP == 0:
+                near = nsmallest(_MAX_NEAR_NAMES, near, key=natural_order)
                 yield
             if pod.namespace == namespace and pod.name.startswith(name):
                 near.append(pod.name)
                 count += 1
         said = f'there is no pod "{namespace}/{name}" here'
         if count:
-            said += names_near(nsmallest(_NEAR, near, key=natural_order), count)
+            said += names_near(nsmallest(_MAX_NEAR_NAMES, near, key=natural_order), count)
         else:
             queued = [entry.newest for _, entry in entries]
             unserved = self._explanations.without_profile().values()

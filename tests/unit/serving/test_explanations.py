@@ -499,7 +499,7 @@ async def test_a_name_that_nearly_is_one_is_told() -> None:
 
 def test_fields_have_the_descriptions_of_their_docstrings() -> None:
     described = schemas()["Suggestion"]["properties"]
-    assert described["feasibleNodes"]["description"] == "How many nodes take the pod then."
+    assert described["feasibleNodes"]["description"] == "Nodes that take the pod then."
 
 
 async def test_users_take_turns() -> None:

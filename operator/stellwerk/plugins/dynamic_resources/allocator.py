@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from stellwerk.plugins.dynamic_resources.allocating_state import AllocatingState
 from stellwerk.plugins.dynamic_resources.claims import (
-    MOST_RESULTS,
+    MAX_RESULTS,
     AllocationError,
     AllocationRequest,
     RequestData,
@@ -230,9 +230,9 @@ class Allocator:
                     self.everything[wanted] = yield from self._everything(claim_index, wanted)
                 counts.append(self.count(wanted))
             least += min(counts)
-        if least > MOST_RESULTS:
+        if least > MAX_RESULTS:
             raise AllocationError(
-                f": number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}",
+                f": number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}",
                 claim=claim_index,
             )
 
@@ -447,7 +447,7 @@ def _device(
         return SearchOutcome.FAILED
     if number >= count:
         return enter(allocator, claim_index, request_index + 1)
-    if len(allocator.results[claim_index]) + count - number > MOST_RESULTS:
+    if len(allocator.results[claim_index]) + count - number > MAX_RESULTS:
         return SearchOutcome.TOO_MANY
     return _OneDevice(allocator, claim_index, request_index, wanted, number, start)
 

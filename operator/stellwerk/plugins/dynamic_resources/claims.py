@@ -29,10 +29,12 @@ from stellwerk_kube.resource_slice import Device
 from stellwerk_kube.taints import Taint, Toleration, parse_tolerations
 
 ALL: Final = "All"
-MOST_RESULTS: Final = 32
-"""Devices that one claim may be given."""
-_KEPT_SPECS: Final = 1024
-_KEPT_SPEC_BYTES: Final = 1 << 20
+MAX_RESULTS: Final = 32
+"""Devices that one claim may be given (`AllocationResultsMaxSize`)."""
+_MAX_KEPT_SPECS: Final = 1024
+"""Parsed claims that are kept by their text."""
+_MAX_KEPT_SPEC_BYTES: Final = 1 << 20
+"""Bytes of the texts by which parsed claims are kept."""
 _NO_SUCH_KEY: Final = "no such key:"
 _HINT: Final = (
     ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with "
@@ -138,7 +140,7 @@ def _device_claim(written: bytes) -> DeviceClaim:
     )
 
 
-_device_claims: Final = RecentlyMade(_device_claim, _KEPT_SPEC_BYTES, _KEPT_SPECS)
+_device_claims: Final = RecentlyMade(_device_claim, _MAX_KEPT_SPEC_BYTES, _MAX_KEPT_SPECS)
 
 
 def _request(obj: JsonObject) -> DeviceRequest:
