@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _MAX_NAMESPACES: Final = 5
 """Namespaces that are named where the one that was asked for has no entries."""
-_PAGE: Final = 5000
-"""Entries that the operator gives at once."""
+_MAX_ENTRIES_PER_PAGE: Final = 5000
+"""Entries that the operator gives in one answer."""
 MAX_ROWS: Final = 500
 """Rows of a table: more than are read. JSON and YAML have all entries."""
 
@@ -163,10 +163,10 @@ async def _entries(
     def part(**place: int) -> str:
         return f"{path}?{urlencode({**place, **asked})}"
 
-    first = await port.written(part(limit=most or _PAGE))
+    first = await port.written(part(limit=most or _MAX_ENTRIES_PER_PAGE))
     items = list(first["items"])
     while most is None and len(items) < first["total"]:
-        more = (await port.written(part(limit=_PAGE, offset=len(items))))["items"]
+        more = (await port.written(part(limit=_MAX_ENTRIES_PER_PAGE, offset=len(items))))["items"]
         if not more:
             break
         items += more

@@ -40,8 +40,10 @@ from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Outcomes, Rerun
 from stellwerk_simulation.sources import read_recording
 
-_SHOWN: Final = 20
+_MAX_SHOWN_DIFFERENCES: Final = 20
+"""Differences that are printed. JSON has those that the replay keeps."""
 _SEED: Final = 42
+"""The seed of a rerun for which no seed is given."""
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -312,12 +314,12 @@ def _print(result: ReplayResult) -> None:
         print(f"{result.decisions} decisions{groups}, {result.equal} as recorded")
         if result.unknown:
             print(f"{result.unknown} for pods that the journal does not hold")
-        for each in result.differences[:_SHOWN]:
+        for each in result.differences[:_MAX_SHOWN_DIFFERENCES]:
             after = f"attempt {each.attempts}, after {each.seconds:.3f} s"
             print(printable(f"{each.key}, {after}:"))
             print(printable(f"  recorded: {each.recorded}"))
             print(printable(f"  now:      {each.replayed}"))
-        left = result.decisions - result.equal - result.unknown - _SHOWN
+        left = result.decisions - result.equal - result.unknown - _MAX_SHOWN_DIFFERENCES
         if left > 0:
             print(f"and {left} more")
     if result.bound_by_others:
