@@ -140,7 +140,7 @@ class RunOptions:
     extender_files_dir: Path | None = None
     """Files of extenders lie below it; None: none is read."""
     extender_allow: tuple[UrlPrefix, ...] = ()
-    """What profiles may have called beside Services by name, which are in a cluster alone."""
+    """URLs that profiles may have called beside Services by name, which are in a cluster alone."""
     destinations: Destinations = EVERYWHERE
     """The meaning of `extender_allow` where the process runs; `run` works it out."""
     name: str = ""

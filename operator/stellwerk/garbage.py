@@ -9,8 +9,8 @@ import gc
 from typing import Final
 
 _THRESHOLDS: Final = (10_000, 250, 50)
-"""Of what is new, small parts are looked through at a time, and the old seldom: one collection of
-50,000 new objects holds the loop five times as long as one of 10,000."""
+"""Thresholds that let Python look through small parts of what is new, and seldom through the old:
+one collection of 50,000 new objects holds the loop five times as long as one of 10,000."""
 
 
 def freeze() -> None:

@@ -29,7 +29,7 @@ LEVELS: Final = {
 }
 _DEBUG_VERBOSITY: Final = 4
 _TRACE_VERBOSITY: Final = 6
-"""Of kube-scheduler's numbers, from which on they are debug and trace here."""
+"""The number of kube-scheduler's levels from which on they are debug and trace here."""
 
 ATTEMPT: ContextVar[int] = ContextVar("attempt", default=0)
 """The number of the attempt that is under way here; 0: none. A task has that of its maker."""

@@ -14,9 +14,9 @@ from typing import Final, TextIO
 from stellwerk_kube.untrusted_text import terminal
 
 LINE_SECONDS: Final = 1.0
-"""After so long there is a line,"""
+"""Time after which there is a line: shorter waits need none."""
 BAR_SECONDS: Final = 3.0
-"""and after so long a bar in it, with the seconds."""
+"""Time after which the line has a bar with the seconds."""
 _PERIOD_SECONDS: Final = 0.25
 _WIDTH: Final = 20
 

@@ -20,7 +20,7 @@ from stellwerk_kube.json_values import JsonObject
 
 _SHADOW_FIELDS: Final = ("shadowOf", "sampleOneIn", "skipIfWaitedSeconds")
 _ACTIVE_FIELDS: Final = ("schedulerName", "selector")
-"""Whose pods a profile schedules: no part of how it does."""
+"""Fields that say which pods a profile schedules, and nothing about how it does."""
 _CONFLICTS: Final = 5
 """So often may the operator have written a status between reading a profile and writing it."""
 
@@ -34,7 +34,7 @@ class Promotion:
     active_spec: JsonObject
     shadow_spec: JsonObject
     former_spec: JsonObject
-    """Of the active profile, before the first write of this promotion."""
+    """The active profile's spec before the first write of this promotion."""
     resumed: bool
     """An earlier promotion was interrupted, and this one finishes it."""
 

@@ -105,36 +105,34 @@ class ClusterOptions:
 
     controllers: bool = True
     chosen_controllers: tuple[str, ...] = CONTROLLERS
-    """Which of them, where `controllers` are wanted."""
+    """Controllers that run, where `controllers` are wanted."""
     kubelet: KubeletOptions | None = field(default_factory=KubeletOptions)
     """None: bound pods stay Pending and deleted pods stay terminating, as without any kubelet."""
     heartbeats: bool = True
     """Whether nodes, those created later too, are reported Ready and renew their leases."""
     event_window: int = EVENT_WINDOW
     compaction_seconds: float | None = None
-    """How often changes older than one such period are forgotten; None: only the window limits
-    them.
-    """
+    """The period after which older changes are forgotten; None: only the window limits them."""
     seed: int | None = None
-    """Of generated names and uids; None: different in every run."""
+    """The seed of generated names and uids; None: different in every run."""
     admission_plugins: frozenset[str] = DEFAULT_PLUGINS
     release: str = RECORDED_RELEASE
     """The release of Kubernetes that the cluster is."""
     feature_gates: frozenset[str] | None = None
-    """Which gates are on, with all that they need (`apimachinery.feature_gates`); None: those that
+    """Gates that are on, with all that they need (`apimachinery.feature_gates`); None: those that
     the release has on.
     """
     runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
-    """Which versions are served beside those that are anyway, or are not."""
+    """Versions that are served beside those that are anyway, or are not."""
     faults: FaultPlan | None = None
-    """What goes wrong between clients and the API; `arm` it."""
+    """Faults between clients and the API; `arm` it."""
     identity: IdentityOptions = field(default_factory=IdentityOptions)
     tls: bool = False
     """Whether the API is served over TLS, under a certificate authority of the cluster's own."""
     client_authorities: bytes = b""
     """Further authorities, as PEM, whose client certificates name users."""
     data_directory: DataDirectory | None = None
-    """Where the objects are kept over a restart; None: they go with the process."""
+    """The directory that keeps the objects over a restart; None: they go with the process."""
 
 
 class EmbeddedCluster:

@@ -90,7 +90,7 @@ class KubeconfigFile:
         self._found = _content(path)
         """As it was looked at; None: there was none."""
         self._kept = None if self._found is None else _kept(path, self._found, force=force)
-        """What stays there at the end; None: nothing, the file is the command's own."""
+        """The part that stays there at the end; None: nothing, the file is the command's own."""
         self._written = b""
         """Empty: nothing is, yet or any more."""
         self._token = ""

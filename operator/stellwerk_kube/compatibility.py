@@ -83,7 +83,7 @@ PATCHES_BEFORE_THEY_COUNTED: Final[Patches] = {
     Release.V1_36: 2,
     Release.V1_37: 0,
 }
-"""What a minor release alone meant to Stellwerk before it knew patch releases."""
+"""The patch releases that a minor release meant before Stellwerk knew patch releases."""
 
 RELEASES: Final = tuple(str(release) for release in Release)
 NEWEST_RELEASED: Final = Release.V1_37
@@ -495,7 +495,7 @@ class FeatureGates:
                 )
 
     def without_effect(self, release: Release) -> Iterator[str]:
-        """What the user has set of gates that has no effect here, though it has one upstream."""
+        """Yield the user's gates that have no effect here, though they have one upstream."""
         for name in sorted(self.enabled(release)):
             if GATES[name].effect is Effect.LEFT_OUT:
                 yield f"feature gate {name} has no effect: Stellwerk leaves it out"
@@ -588,12 +588,12 @@ class Row:
     sort: Sort
     since: Release = Release.V1_37
     gate: str = ""
-    """Where one turns it on or off, its states go before `since`."""
+    """The gate that turns the rule on or off; its states go before `since`."""
     source: str = ""
     picks: Patches = field(default_factory=dict)
     """The patch of each minor release before `since` that has it already."""
     faulty_since: Release | None = None
-    """Of a regression: the minor release that brought it. Those before have the rule."""
+    """The minor release that brought a regression. Releases before it have the rule."""
 
     def holds_in(self, version: PatchRelease) -> bool:
         """Whether a patch release has the rule, whatever the gates."""
@@ -701,7 +701,8 @@ class Compatibility:
     gates: FeatureGates = NO_GATES
     """As the user has set them."""
     patches: Patches = field(default_factory=lambda: NEWEST_PATCHES, hash=False)
-    """What a minor release means in profiles; journals of older versions have those of then."""
+    """The patch releases that minor releases mean; journals of older versions have those of
+    then."""
 
     @property
     def release(self) -> Release:
@@ -754,7 +755,7 @@ class Compatibility:
 
 
 def older_meanings(patches: Patches) -> list[str]:
-    """What the newest patch releases of then mean otherwise than those of today, one by one."""
+    """Differences between the newest patch releases of then and those of today, one by one."""
     found: list[str] = []
     for release, patch in sorted(patches.items()):
         then = PatchRelease(release, patch)

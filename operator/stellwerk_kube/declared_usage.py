@@ -19,7 +19,7 @@ _HOUR_MINUTES: Final = 60
 _MOST_PERCENT: Final = 1000
 _DAY_MINUTES: Final = 24 * _HOUR_MINUTES
 _FOLLOWS_LOAD: Final = frozenset(("cpu", "memory", "pids"))
-"""What a pod gives back when its load falls; what it has stored, it keeps."""
+"""Resources that a pod gives back when its load falls; what it has stored, it keeps."""
 
 
 def parse_usage(text: str) -> dict[str, int]:

@@ -97,7 +97,7 @@ class Destinations:
     namespace: str = ""
     """The operator's own; empty outside a cluster, where no Service has a name."""
     domain: str = "cluster.local"
-    """Of the cluster."""
+    """The domain of the cluster."""
     server: tuple[str, int] = ("", 0)
     """Host and port of the API server."""
 
@@ -185,7 +185,7 @@ class Destinations:
 
 
 EVERYWHERE: Final = Destinations(restricted=False)
-"""What holds outside a cluster, as long as nothing is granted in particular."""
+"""The destinations outside a cluster, as long as nothing is granted in particular."""
 
 
 def cluster_domain(resolver: str) -> str:

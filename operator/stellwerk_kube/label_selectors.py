@@ -180,7 +180,7 @@ def value_errors(key: str, operator: str, values: Sequence[str]) -> Iterator[str
 
 @dataclass(frozen=True, slots=True)
 class RequirementCheck:
-    """What a parser says of keys and values that no label may have."""
+    """The messages of a parser about keys and values that no label may have."""
 
     key_errors: Callable[[str], Iterable[str]] = key_errors
     value_errors: Callable[[str, str, Sequence[str]], Iterable[str]] = value_errors

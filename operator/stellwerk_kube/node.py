@@ -43,7 +43,7 @@ _TOPOLOGY_DOMAIN: Final = "topology."
 """With this a domain begins whose labels say where a node is, as those of CSI drivers."""
 _MANY_TEXTS: Final = 1 << 16
 _MANY_AMOUNTS: Final = 1 << 10
-"""So many are shared at a time; nodes that make up more cost their own memory."""
+"""Amounts that are shared at a time; nodes that make up more cost their own memory."""
 _LONGEST_TEXT: Final = 512
 _LONGEST_AMOUNTS: Final = 4096
 """In bytes of JSON."""
@@ -88,7 +88,7 @@ class NodeInfo:
     allocatable: Mapping[str, int]
     """Amount by resource name, at least 0; cpu in millicores, all else in whole units."""
     capacity: Mapping[str, int]
-    """The same of status.capacity, which no default plugin reads."""
+    """The amounts of status.capacity, which no default plugin reads."""
     images: Mapping[str, int]
     """Bytes by image name (every name of the image); of a repeated name, the first counts."""
     declared_features: frozenset[str]

@@ -38,7 +38,7 @@ class ResourceAmounts:
     nonzero_cpu_millis: int
     """The pod's share of a node's cpu usage in scoring: containers without a request count 100m."""
     nonzero_memory_bytes: int
-    """The same for memory: 200 MiB."""
+    """The pod's share of a node's memory in scoring: containers without a request count 200 MiB."""
     scoring_requests: Mapping[str, int]
     """Amounts that NodeResourcesFit's score adds for the incoming pod: defaults, no pod-level
     requests."""
@@ -186,7 +186,7 @@ def _largest_sums(spec: JsonObject, status: JsonObject) -> tuple[Requests, Reque
 
 
 def _scored(requests: Requests) -> Requests:
-    """Of the resources that have a default in scores alone."""
+    """The requests of the resources that have a default in scores alone."""
     return {name: requests.get(name, 0) for name in _SCORING_DEFAULTS}
 
 

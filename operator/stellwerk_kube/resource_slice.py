@@ -108,7 +108,7 @@ class Listing(Generic[Item]):
 
     values: tuple[Item, ...]
     places: Mapping[int, int] | None = None
-    """Where few devices have the attribute: the place of a device's value, by its position."""
+    """The place of a device's value by its position, where few devices have the attribute."""
 
     def at(self, position: int) -> Item | None:
         """The value of a device; None: it has none."""
@@ -132,9 +132,9 @@ class Slice:
     """Each of its devices says for which nodes it is."""
     counter_sets: tuple[tuple[str, Counters], ...]
     names: Listing[str]
-    """Of its devices."""
+    """The names of its devices."""
     traits: Listing[Traits]
-    """Of its devices."""
+    """The traits of its devices."""
     columns: Mapping[str, Listing[Attribute | None]]
     """By the name of an attribute, as the slice has it."""
     grouped: bool = False

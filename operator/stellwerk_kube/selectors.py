@@ -25,7 +25,7 @@ _BY_OPERATOR: Final[dict[str, Callable[[str | None, frozenset[str]], bool]]] = {
 }
 _COMPARISONS: Final[dict[str, Callable[[int, int], bool]]] = {"Gt": gt, "Lt": lt}
 _MOST_DIGITS: Final = 19
-"""Of a number that fits in 64 bits."""
+"""Digits of a number that fits in 64 bits."""
 
 
 def parse_integer(text: str) -> int | None:

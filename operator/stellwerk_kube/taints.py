@@ -108,7 +108,7 @@ def untolerated(
 
 
 def _untolerated_of_many(taints: list[Taint], tolerations: Collection[Toleration]) -> list[Taint]:
-    """The same by look-ups, since comparing each with each takes seconds."""
+    """The untolerated taints by look-ups, since comparing each with each takes seconds."""
     every, stood = set[tuple[str, str]](), set[tuple[str, str, str]]()
     for each in tolerations:
         if each.operator == "Exists":

@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same, but for its line breaks."""
+    """Make a text printable, but keep its line breaks."""
     return "\n".join(map(printable, text.split("\n")))
 
 

@@ -175,7 +175,7 @@ def _key(key: JsonValue) -> str:
 
 
 class ApiValues(yaml.constructor.SafeConstructor):
-    """What a loader makes of nodes: the values of JSON, as the API server reads YAML.
+    """The values that a loader makes of nodes: those of JSON, as the API server reads YAML.
 
     A loader has it before its base. The class attributes are looked up there first.
     """
@@ -537,7 +537,7 @@ def _place(error: yaml.YAMLError) -> str:
 
 
 def yaml_problem(error: yaml.YAMLError) -> str:
-    """What is wrong with a text, and where, without the lines that PyYAML quotes."""
+    """The mistake in a text, and its place, without the lines that PyYAML quotes."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return " ".join(str(error).split())
@@ -615,7 +615,7 @@ def objects_of_export(document: JsonObject) -> list[JsonObject]:
 
 
 def about_document(document: object) -> str:
-    """What a document is that is no object, for the message that refuses it."""
+    """The kind of a document that is no object, for the message that refuses it."""
     if isinstance(document, list):
         if any(isinstance(each, dict) and each.keys() & _PERF_FIELDS for each in document):
             return _about_perf(document)

@@ -20,7 +20,7 @@ class SimulatedPod(PortAnswer):
     pod: str
     node: str | None = None
     reason: str | None = None
-    """Why it has no node at the end, as the last attempt said it."""
+    """The reason for having no node at the end, as the last attempt said it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class ComparedFigure(PortAnswer):
     first_mean: float
     second_mean: float
     half_width: float | None = None
-    """Of the 95 % interval of the difference; absent: one seed gives none."""
+    """Half the width of the 95 % interval of the difference; absent: one seed gives none."""
     verdict: str
 
 
@@ -61,7 +61,7 @@ class SimulationAnswer(PortAnswer):
     runs: Sequence[SimulatedRun]
     comparisons: Sequence[ComparedFigure] = ()
     conclusions: Sequence[str]
-    """What the runs show, in sentences."""
+    """Conclusions from the runs, in sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +73,9 @@ class SweptProfile(PortAnswer):
     compatibility: str
     """The Kubernetes release that the decisions followed."""
     means: Mapping[str, float]
-    """Of each figure, by its name in the table."""
+    """The mean of each figure, by its name in the table."""
     half_widths: Mapping[str, float]
-    """Of the 95 % intervals of the means; one seed gives none."""
+    """Half the widths of the 95 % intervals of the means; one seed gives none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class SweepAnswer(PortAnswer):
     """Those of them that are not in the file."""
     clusters: Sequence[SweptCluster]
     conclusions: Sequence[str]
-    """What the runs show, in sentences."""
+    """Conclusions from the runs, in sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class FitAnswer(PortAnswer):
     compatibility: str
     """The Kubernetes release that the simulations followed."""
     nodes: Mapping[str, int]
-    """How many of each shape, beside no other node: free room of the cluster does not count."""
+    """Nodes of each shape, beside no other node: free room of the cluster does not count."""
     cost: float
     bound: float
     """No set of these shapes costs less."""
@@ -118,7 +118,7 @@ class FitAnswer(PortAnswer):
     unplanned: Mapping[str, str] | None = None
     """Pods that found no node beside the others, however many were added, with the reason."""
     assumed: Sequence[str] | None = None
-    """What the plan takes for granted, or leaves aside, a sentence each."""
+    """Assumptions of the plan, and things that it leaves aside, a sentence each."""
     left_out: Mapping[str, str] | None = None
     """Pods for which no node was looked for, with the reason."""
 
@@ -150,9 +150,9 @@ class DefragAnswer(PortAnswer):
     waiting: int
     """Pods that wait for a node and may take what becomes free."""
     stay: Mapping[str, int]
-    """How many pods stay for each reason."""
+    """The number of pods that stay, by reason."""
     nothing_found: str | None = None
-    """What holds the pods, where no moves were found that reach the goal."""
+    """The things that hold the pods, where no moves were found that reach the goal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,7 @@ class BenchRun(PortAnswer):
     scheduler: str
     pods: int
     bound: int
-    """How many of them had a node in time; without any, there are no figures."""
+    """Pods that had a node in time; without any, there are no figures."""
     seconds: float | None = None
     """From the first pod's creation to the last binding."""
     pods_per_second: float | None = None
@@ -227,7 +227,7 @@ class BenchRun(PortAnswer):
     p90_milliseconds: float | None = None
     p99_milliseconds: float | None = None
     cpu_milliseconds_per_pod: float | None = None
-    """Of the scheduler, on the embedded cluster alone."""
+    """CPU time of the scheduler, on the embedded cluster alone."""
     peak_mib: float | None = None
     """The scheduler's largest size up to then, likewise."""
 

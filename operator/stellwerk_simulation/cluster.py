@@ -66,9 +66,9 @@ PODS_PER_NODE = 1001
 """More than any node of the traces is ever given."""
 
 _OF_THE_PAST = frozenset({"annotations", "resourceVersion"})
-"""What the metadata of a manifest says about the pod's life in another cluster."""
+"""Metadata of a manifest about the pod's life in another cluster."""
 _OF_A_LIFE = frozenset({"nodeName"})
-"""What its specification does: where the pod ran."""
+"""Fields of its specification about that life: the node on which the pod ran."""
 
 
 class ActivePods(ActiveQ):

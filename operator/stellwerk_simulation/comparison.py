@@ -58,7 +58,7 @@ class Difference:
     second: float
     """Means over the seeds."""
     half_width: float | None
-    """Of the 95 % interval of the difference; None: one seed gives none."""
+    """Half the width of the 95 % interval of the difference; None: one seed gives none."""
 
     @property
     def more(self) -> float:

@@ -41,12 +41,12 @@ class CurrentPlacement:
     world: World
     scheduler_name: str
     manifests: Mapping[str, JsonObject]
-    """Of the pods that have a node, by uid."""
+    """Manifests of the pods that have a node, by uid."""
     waiting: int
-    """So many pods have no node."""
+    """Pods that have no node."""
 
     def fork(self, seed: int) -> "CurrentPlacement":
-        """The same, to go on from here; ties are broken by the seed."""
+        """Copy the placement, to go on from here; ties are broken by the seed."""
         return replace(self, world=self.world.fork(Random(seed)))
 
     def cordon(self, node_name: str) -> None:

@@ -97,10 +97,10 @@ class DefragPlan:
     """Nodes to be cordoned first, for good."""
     moves: Sequence[Rescheduled]
     stays: Counter[str]
-    """How many pods are never moved, by the reason."""
+    """The number of pods that are never moved, by the reason."""
     waiting: int
     nothing_found: str = ""
-    """What holds the pods, where no moves were found that reach the goal; empty: some were."""
+    """The things that hold the pods, where no moves reach the goal; empty: some were found."""
 
 
 @dataclass(frozen=True, slots=True)

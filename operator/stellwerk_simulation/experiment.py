@@ -157,7 +157,7 @@ def _fits(
 _FULL_PCT: Final = 100
 _LOOK_SECONDS: Final = 0.2
 _NAMED: Final = 3
-"""So many of the pods that fit nowhere are named."""
+"""Pods that are named of those that fit nowhere."""
 
 _shared: "_Shared | None" = None
 """In a worker process: what it has in common with the others."""
@@ -170,12 +170,12 @@ class Experiment:
     nodes: Sequence[TraceNode]
     pods: Sequence[TracePod]
     share: float | None
-    """Of the GPUs that arriving pods ask for together; None: the list as it is."""
+    """The share of the GPUs that arriving pods ask for together; None: the list as it is."""
     run_options: SimulationOptions = field(default_factory=SimulationOptions)
     cluster_objects: ClusterObjects = field(default_factory=ClusterObjects)
-    """What else there is in the cluster."""
+    """Other objects in the cluster."""
     notes: Sequence[str] = ()
-    """What is odd about the input."""
+    """Oddities of the input."""
     others: Sequence[JsonObject] = ()
     """Every object of the sources."""
     expected: Sequence[TracePod] | None = None

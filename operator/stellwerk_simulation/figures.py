@@ -24,7 +24,7 @@ class CurvePoint:
     allocated_pct: float
     fragmented_pct: float
     fragmentation_ratio_pct: float
-    """Of what is idle."""
+    """The share of fragments in what is idle."""
 
 
 def curve(result: RunResult, until_pct: int) -> list[CurvePoint | None]:

@@ -36,7 +36,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 120, 40, 34
 _NAME_STEP: Final = 15
 """Names of lines keep so far apart."""
 _SHORT: Final = 2.0
-"""Where a profile allocates so much less than was asked for, profiles begin to differ."""
+"""Percent by which a profile allocates less than was asked for when profiles begin to differ."""
 _MOST_TICKS: Final = 7
 _STEPS: Final = tuple(digit * 10.0**power for power in range(-3, 4) for digit in (1, 2, 5))
 

@@ -72,7 +72,7 @@ class InstantCluster:
     def __init__(self, world: World, pods: Pods, claims: InstantClaims) -> None:
         self._world, self._pods, self._claims = world, pods, claims
         self._due: deque[Callable[[], None]] = deque()
-        """What is decided, and has not happened yet."""
+        """Acts that are decided and have not happened yet."""
 
     def carry_out(self, queued: QueuedPod, decision: Decision, effects: Effects) -> None:
         """Have the effects of a decision on a pod happen."""

@@ -44,7 +44,7 @@ class InstantGroups:
         self._world, self._cluster, self._time = world, cluster, time
         self._on_refused, self._before_binding = on_refused, before_binding
         self._reserved_until: dict[str, float] = {}
-        """When nodes are reserved no longer, by group."""
+        """The moments until which nodes are reserved, by group."""
 
     def schedule(self, queued: QueuedPod, profile: ServedProfile) -> None:
         """Take up, decide and carry out the group of a member that was popped."""

@@ -20,7 +20,7 @@ _LONG_LAG: Final = 607
 _SHORT_LAG: Final = 273
 _FEED: Final = _LONG_LAG - _SHORT_LAG
 _STEPS_BEFORE: Final = 7_800_000_000_000
-"""What the table that seeds are mixed with has behind it."""
+"""Steps that the table has behind it with which seeds are mixed."""
 _MULTIPLIER: Final = 48271
 _MODULUS: Final = (1 << 31) - 1
 _DROPPED: Final = 20

@@ -24,7 +24,8 @@ from stellwerk_kube.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY
 from stellwerk_kube.yaml_file import TEMPLATE, is_template
 
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
-"""Of an object of this scheduler's own kinds, whose specs refuse unknown fields themselves."""
+"""Fields of an object of this scheduler's own kinds, whose specs refuse unknown fields
+themselves."""
 _CLAIM: Final = "PersistentVolumeClaim"
 _MORE_GROUPS: Final = {"PodGroup": COSCHEDULING_API}
 """Groups beside those of Kubernetes whose kinds of the same name are read, too."""

@@ -78,7 +78,7 @@ def pods_of(
 
 
 def _beside(objects: Sequence[JsonObject], found: Sequence[object]) -> str:
-    """What there is where nothing of a kind was found, for the message that says so."""
+    """The kinds that are there where nothing of a kind was found, for the message that says so."""
     there = "" if found else counted(objects, frozenset())
     return f" beside {there}" if there else ""
 

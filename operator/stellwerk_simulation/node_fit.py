@@ -52,7 +52,7 @@ _TOLERANCE: Final = 1e-6
 _POD_COUNT: Final = "pods"
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _OF_OTHERS: Final = frozenset({"schedulingGroup", "resourceClaims"})
-"""What a pod's specification says of its group and its claims."""
+"""Fields of a pod's specification about its group and its claims."""
 _BESIDE_OTHERS: Final = InterPodAffinity.name
 _RESERVED_PRIORITY: Final = 2_000_001_000
 """The priority of system-node-critical: no planned pod preempts the pods of DaemonSets."""
@@ -74,17 +74,17 @@ class FitPlan:
     unplanned: Mapping[str, str] = field(default_factory=dict)
     """Pods that found no node beside the others, however many there were, and why."""
     assumed: Sequence[str] = ()
-    """What is taken for granted or left aside, in sentences."""
+    """Assumptions, and things that are left aside, in sentences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a cluster has beside the pods to place: volumes, classes, budgets, DaemonSets."""
+    """The objects of a cluster beside the pods to place: volumes, classes, budgets, DaemonSets."""
 
     cluster_objects: ClusterObjects = field(default_factory=ClusterObjects)
     daemon_sets: Sequence[JsonObject] = ()
     admission: Admission = field(default_factory=Admission)
-    """Of the pods that DaemonSets have on new nodes."""
+    """The admission of the pods that DaemonSets have on new nodes."""
     claims_may_lack: bool = True
     """Whether the input need not have the claims that pods name; they are left aside then."""
 
@@ -464,7 +464,7 @@ class _Search:
         return sorted(prices, key=lambda shape: (prices[shape], shape))
 
     def _why(self, trial: _Trial, *, late: bool) -> dict[str, str]:
-        """Why pods have no node, as the scheduler says."""
+        """Reasons for which pods have no node, as the scheduler says them."""
         world, found = trial.world, dict[str, str]()
         [served] = world.profiles.served.values()
         reasons: dict[object, str] = {}
@@ -556,7 +556,7 @@ class _Search:
 
 
 def _offer(shape: TraceNode, daemons: Sequence[PodInfo]) -> dict[str, int]:
-    """What an empty node of a shape offers beside the pods of its DaemonSets."""
+    """The room that an empty node of a shape offers beside the pods of its DaemonSets."""
     offer = dict(parse_node(shape.manifest or node_manifest(shape)).allocatable)
     taken: Counter[str] = Counter({_POD_COUNT: len(daemons)})
     for daemon in daemons:

@@ -25,7 +25,7 @@ from stellwerk_simulation.trace import TracePod
 METRICS_PATH: Final = "/apis/metrics.k8s.io/v1beta1/nodes"
 USAGE: Final = "stellwerk.dev/usage"
 LOAD: Final = "stellwerk.dev/load"
-"""How much of the usage there is at which time of day: `08:00=100%,20:00=30%`."""
+"""The share of the usage by time of day: `08:00=100%,20:00=30%`."""
 PERIOD_SECONDS: Final = 30.0
 HOT_PCT: Final = 80.0
 """A node that uses so much of its CPU is hot."""

@@ -100,7 +100,7 @@ def _numbered(pod: JsonObject, which: object) -> JsonObject:
 
 
 def _replicas(kind: str, spec: JsonObject) -> int:
-    """So many pods of the controller run at once; 1 where it does not say."""
+    """The number of the controller's pods that run at once; 1 where it does not say."""
     wanted = spec.get(_REPLICAS[kind])
     most = spec.get("completions") if kind == "Job" else None
     count = 1 if wanted is None else int(wanted)

@@ -13,7 +13,7 @@ from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.group_decision import GroupDecision
 
 MOST_DIFFERENCES: Final = 1000
-"""So many are kept; all are counted."""
+"""Differences that are kept; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)

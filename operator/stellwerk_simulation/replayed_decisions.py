@@ -166,7 +166,7 @@ class Asking:
         )
         self.decision: Decision | None = None
         self.failure = ""
-        """Why there is no decision; empty as long as there may be one."""
+        """The reason for having no decision; empty as long as there may be one."""
         self._step(None)
 
     @property
@@ -197,7 +197,7 @@ class Asking:
 
 _ALL: Final = 1 << 60
 _NO_LIMIT_SECONDS: Final = 1e9
-"""Of other orders: the recording says where the time was over."""
+"""The time limit of other orders: the recording says where the time was over."""
 
 
 def request_of(
@@ -244,7 +244,7 @@ class ReplayedGroup:
         """The decision of the member that waits for extenders."""
         self.decision: GroupDecision | None = None
         self.failure = ""
-        """What was raised in place of a decision."""
+        """The error that was raised in place of a decision."""
         self._go_on(None)
 
     @property

@@ -24,7 +24,7 @@ from stellwerk_simulation.figures import FIGURES, CurvePoint, Figure, curve
 from stellwerk_simulation.run_metrics import RunResult
 
 Lines: TypeAlias = Sequence[Sequence[str]]
-"""Of a table; the first is its head."""
+"""The lines of a table; the first is its head."""
 
 _PLACED: Final = "placed"
 _DECIMALS: Final = 6

@@ -50,7 +50,7 @@ class Outcomes:
     """The releases of Kubernetes that the decisions followed."""
     arrived: int = 0
     waited_seconds: list[float] = field(default_factory=list)
-    """Of each pod that got a node."""
+    """The wait of each pod that got a node."""
     preempted: int = 0
     nodes_in_use: float = 0.0
     """Nodes with pods that were scheduled in this time, on the average of it."""
@@ -159,7 +159,7 @@ class Rerun(Pods):
         for profile in profiles:
             self._handlers.on_object(KIND, None, profile)
         self.refusals = dict(self.world.profiles.refusals)
-        """Why a profile cannot serve, by schedulerName."""
+        """Reasons for which profiles cannot serve, by schedulerName."""
         self._whose = _profiles_of(profiles)
         self._others: dict[str, JsonObject] = {}
         """Pods that a selector may have later, by uid."""

@@ -78,10 +78,10 @@ class Event(NamedTuple):
     """The cluster after one arrival; amounts in thousandths of a device."""
 
     arrived: int
-    """What all pods so far asked for, this one and dropped ones included."""
+    """Requests of all pods so far, this one and dropped ones included."""
     used: int
     fragmented: float
-    """Of what is idle, rounded to two decimals."""
+    """The share of fragments in what is idle, rounded to two decimals."""
     ratio_pct: float
     """The fragmented share of what is idle, in percent, rounded to two decimals."""
 
@@ -109,11 +109,12 @@ class RunResult:
     hot_share_pct: float | None = None
     """The share of nodes and readings above `node_usage.HOT_PCT`."""
     cost: float = 0.0
-    """Of the nodes in use: while they were, if pods leave; per hour at the end, if none does."""
+    """The cost of the nodes in use: while they were, if pods leave; per hour at the end, if none
+    does."""
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """Where each pod was placed, by its name."""
+    """The node of each pod, by the pod's name."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Why pods have no node at the end, by their names."""
+    """Reasons for which pods have no node at the end, by their names."""
     compatibility: str = ""
     """The release of Kubernetes that its decisions followed."""
 

@@ -49,7 +49,7 @@ class SimulationOptions:
     queues: bool = False
     """A pod that no node takes waits in the queue; otherwise it is dropped for good."""
     plan_seconds: float = 0.0
-    """Of virtual time, until a plan that was asked for is there."""
+    """Virtual time until a plan that was asked for is there."""
 
 
 _SECONDS_APART: Final = 1.0
@@ -411,7 +411,7 @@ class _Budget:
         self._selector: LabelSelector | None = parse_label_selector(spec.get("selector"))
         self._least, self._most_away = spec.get("minAvailable"), spec.get("maxUnavailable")
         self.counts: Counter[str] = Counter()
-        """Of its pods: all of them are expected, those with a node are healthy."""
+        """Counts of its pods: all of them are expected, those with a node are healthy."""
         self.allowed()
 
     def speaks_of(self, pod: PodInfo) -> bool:

@@ -66,7 +66,7 @@ class Recorded:
     others: dict[tuple[str, str, str], JsonObject] = field(default_factory=dict)
     """By kind, namespace and name."""
     damage: str = ""
-    """Where and why the recording cannot be read any further; empty: it is whole."""
+    """The place and reason from which on the recording cannot be read; empty: it is whole."""
     _lives: dict[str, _Life] = field(default_factory=dict)
     """By uid, in the order of arrival."""
 
@@ -168,11 +168,11 @@ class Source(ABC):
 
     def __init__(self, place: str, others: Sequence[JsonObject] = (), note: str = "") -> None:
         self.place = place
-        """Where it is, as messages name it."""
+        """The place of the entry, as messages name it."""
         self.others = others
         """Every object, nodes and pods perhaps among them."""
         self.note = note
-        """What is odd about it; empty: nothing."""
+        """An oddity of the entry; empty: there is none."""
 
     @abstractmethod
     def nodes(self) -> list[TraceNode]:

@@ -40,7 +40,7 @@ _MOST_SEED: Final = 2**31 - 2
 SECONDS_TO_CONNECT: Final = 10
 _FULL_PCT: Final = 100
 _IN_FLIGHT_PER_WORKER: Final = 4
-"""So many runs are handed to an executor at once for each that goes on at a time."""
+"""Runs that are handed to an executor at once for each that goes on at a time."""
 
 # --- the grid -----------------------------------------------------------------------------------
 
@@ -276,7 +276,8 @@ class Sweep:
     """By the name of the cluster."""
     runs: Sequence[SweepRun]
     digest: str
-    """Of the grid's clusters and profiles: a file of results belongs to them, with any seeds."""
+    """The digest of the grid's clusters and profiles: a file of results belongs to them, with any
+    seeds."""
     remarks: Sequence[str] = field(default_factory=list)
 
     @classmethod
@@ -540,7 +541,7 @@ class SweepReport:
                 yield first, second, pair
 
     def answer(self) -> SweepAnswer:
-        """The same for programs."""
+        """The results for programs."""
         return SweepAnswer(
             results=self.file,
             runs=self.total,

@@ -30,7 +30,7 @@ _MAX_SHOWN_NAME: Final = 40
 _LONGEST_NAME: Final = 253
 _PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _LARGEST: Final = 1 << 50
-"""Of an amount; far beyond any machine, and far from the end of an int64 when summed."""
+"""The largest amount: far beyond any machine, and far from the end of an int64 when summed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class TraceNode:
     memory_mib: int
     devices: int
     model: str
-    """Of all its devices; empty: not known."""
+    """The model of all its devices; empty: not known."""
     hourly_price: float = 0.0
     """In whatever money; 0: none is known."""
     manifest: JsonObject | None = field(default=None, compare=False, repr=False)
@@ -100,7 +100,7 @@ def read_pods(path: Path) -> list[TracePod]:
 
 
 def since_the_first(pods: Sequence[TracePod]) -> list[TracePod]:
-    """The same pods, the first of which arrives at 0."""
+    """Copies of the pods, moved in time so that the first arrives at 0."""
     first = min((pod.arrives_seconds for pod in pods), default=0.0)
     return [replace(pod, arrives_seconds=pod.arrives_seconds - first) for pod in pods]
 

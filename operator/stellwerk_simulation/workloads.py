@@ -12,10 +12,10 @@ from stellwerk_kube.json_values import JsonObject
 
 CONSTRAINED: Final = ("spread", "prefspread", "anti", "aff", "prefanti")
 KINDS: Final = ("basic", *CONSTRAINED, "zipf", "unique")
-"""What is measured as decisions; `preempt` and `low` need an API server around them."""
+"""Workloads measured as decisions; `preempt` and `low` need an API server around them."""
 ZIPF_SPECS: Final = 300
 LOW_PODS_PER_NODE: Final = 4
-"""So many low pods fill a node, for `preempt`."""
+"""Low pods that fill a node, for `preempt`."""
 ONE_A_NODE: Final = frozenset({"anti", "preempt"})
 """A node takes one pod of these and no more."""
 SCHEDULER_NAME: Final = "stellwerk"

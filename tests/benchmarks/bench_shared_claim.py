@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from stellwerk.plugins.dynamic_resources.bind_claim import (
-    MOST_CONSUMERS,
+    MAX_CONSUMERS,
     ClaimReservations,
     path_of,
 )
@@ -38,19 +38,19 @@ async def measure() -> tuple[float, int]:
     reservations = ClaimReservations(handle)
     consumers = [
         {"resource": "pods", "name": f"p{number}", "uid": f"uid-{number}"}
-        for number in range(MOST_CONSUMERS)
+        for number in range(MAX_CONSUMERS)
     ]
     began_seconds = time.perf_counter()
     await asyncio.gather(*(reservations.add(stored, each) for each in consumers))
     seconds = time.perf_counter() - began_seconds
-    assert len(reserved_for(client.objects[path_of(claim)])) == MOST_CONSUMERS
+    assert len(reserved_for(client.objects[path_of(claim)])) == MAX_CONSUMERS
     return seconds, client.written
 
 
 def main() -> None:
     seconds, writes = min(asyncio.run(measure()) for _ in range(3))
     print(
-        f"{MOST_CONSUMERS} pods on one claim, {1000 * WRITE_SECONDS:.0f} ms a write: "
+        f"{MAX_CONSUMERS} pods on one claim, {1000 * WRITE_SECONDS:.0f} ms a write: "
         f"{seconds:.2f} s, {writes} writes"
     )
 

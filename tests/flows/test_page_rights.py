@@ -9,15 +9,12 @@ import aiohttp
 import pytest
 
 from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.decisions import DecisionsPage
 from stellwerk.answers.dump import CacheDump
-from stellwerk.answers.listings import (
-    DecisionsPage,
-    NodesPage,
-    ProfilesPage,
-    QueueHistoryPage,
-    QueuePage,
-)
+from stellwerk.answers.nodes import NodesPage
 from stellwerk.answers.pod import PodExplanation
+from stellwerk.answers.profiles import ProfilesPage
+from stellwerk.answers.queue import QueueHistoryPage, QueuePage
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.app import RunOptions, run
 from stellwerk.client.operator_port import PortRefusal

@@ -21,6 +21,32 @@ PERSONS: Final = re.compile(
 """Words for persons where a thing acts."""
 TURN: Final = re.compile(r"(?:^|_)(?:turn(?!_away)|TURN)[sS]?(?:_|$)|Turns?(?![a-z])")
 """A word in symbols that meant six things: each has a name of its own, such as slice."""
+BEGINNINGS: Final = re.compile(
+    r"\s*(So (?:many|long)|Of|The same|That|What|Which|How|Why|Who|Whose|Whom|Where|When)\b"
+)
+"""Beginnings of docstrings that leave out the noun: the thing or the act comes first."""
+OPEN_FOLDERS: Final = (
+    "stellwerk/backend/",
+    "stellwerk/client/",
+    "stellwerk/explain/attempt.py",
+    "stellwerk/explain/pod_groups.py",
+    "stellwerk/explain/proposals.py",
+    "stellwerk/explain/queue_facts.py",
+    "stellwerk/explain/records.py",
+    "stellwerk/explain/report.py",
+    "stellwerk/explain/steps.py",
+    "stellwerk/explain/supposed_changes.py",
+    "stellwerk/explain/what_if.py",
+    "stellwerk/explain/would_fit.py",
+    "stellwerk/framework/",
+    "stellwerk/handlers/",
+    "stellwerk/profiles/",
+    "stellwerk/scheduler/",
+    "stellwerk/world/",
+    "stellwerk_kube/cel/",
+    "stellwerk_kube/listening.py",
+)
+"""Paths below operator/ whose docstrings are not mended yet."""
 _MODULE: Final = re.compile(r"`([\w/]+\.py)`")
 _OPERATOR: Final = ROOT / "operator"
 
@@ -44,6 +70,32 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
         # Strings with a # are taken, too: that is cheaper than to tell them apart.
         if "# " in line:
             yield number, line.partition("# ")[2]
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str, bool]]:
+    """(line, text, whether another text stands right before it) of the docstrings of a module.
+
+    A text behind an assignment is one, too.
+    """
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        behind_text = False
+        for each in body if isinstance(body, list) else ():
+            match each:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield each.lineno, text, behind_text
+                    behind_text = True
+                case _:
+                    behind_text = False
+
+
+def faults_of_docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """(line, what is wrong) of docstrings: their first words, and a text behind a text."""
+    for number, text, behind_text in docstrings(source):
+        if found := BEGINNINGS.match(text):
+            yield number, f'a docstring begins with the thing or the act, not with "{found[1]}"'
+        if behind_text:
+            yield number, "a text right behind a text: only one of them belongs to what is above"
 
 
 def faults_of_line(line: str) -> Iterator[str]:
@@ -82,6 +134,9 @@ def faults() -> Iterator[str]:
     for path, source in modules().items():
         for number, fault in faults_of_module(source, present):
             yield f"operator/{path}:{number}: {fault}"
+        if not path.startswith(OPEN_FOLDERS):
+            for number, fault in faults_of_docstrings(source):
+                yield f"operator/{path}:{number}: {fault}"
     for path in documents():
         for number, line in enumerate((ROOT / path).read_text("utf-8").splitlines(), start=1):
             yield from (f"{path}:{number}: {fault}" for fault in faults_of_line(line))

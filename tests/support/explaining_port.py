@@ -12,7 +12,11 @@ import aiohttp
 
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.metrics import Metrics
-from stellwerk.serving.explanations import ANSWER_SLICE_SECONDS, COMPUTED_SECONDS, ExplanationRoutes
+from stellwerk.serving.explanations import (
+    ANSWER_SLICE_SECONDS,
+    MAX_COMPUTING_SECONDS,
+    ExplanationRoutes,
+)
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes
 from stellwerk_kube.json_values import JsonObject
@@ -46,7 +50,7 @@ class ExplainingPort:
 @asynccontextmanager
 async def explaining_port(
     numbers: Callable[[int | None], RandomNumbers] = Random,
-    computed_seconds: float = COMPUTED_SECONDS,
+    computed_seconds: float = MAX_COMPUTING_SECONDS,
 ) -> AsyncIterator[ExplainingPort]:
     """`numbers` break ties."""
     async with running(numbers=numbers) as world, aiohttp.ClientSession() as session:

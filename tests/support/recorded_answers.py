@@ -13,20 +13,18 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
+from stellwerk.answers import words
 from stellwerk.answers.answer import codec
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.world.decide import decide
-from stellwerk_cli.commands import tables
-from stellwerk_cli.commands.tables import (
-    Printer,
-    print_explanation,
-    print_group,
-    print_shadow,
-    print_what_if,
-)
+from stellwerk_cli.commands.group_table import print_group
+from stellwerk_cli.commands.pod_table import print_explanation
+from stellwerk_cli.commands.printer import Printer
+from stellwerk_cli.commands.shadow import print_shadow
+from stellwerk_cli.commands.what_if_table import print_what_if
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.cases.decide import Case
@@ -77,7 +75,7 @@ async def answers_of(story: Story) -> dict[str, Any]:
 def printed_answer(path: str, answer: Any) -> str:
     """The answer as the command that asks for it prints it; empty: none does."""
     output = io.StringIO()
-    with patch.object(tables, "SystemClock", _a_minute_later):
+    with patch.object(words, "SystemClock", _a_minute_later):
         for beginning, kind, show in _TABLES:
             if path.startswith(beginning):
                 show(codec(kind).read(answer), Printer(output, width=100))

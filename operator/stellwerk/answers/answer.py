@@ -20,8 +20,8 @@ from typing_extensions import override
 
 from stellwerk_kube.errors import SchedulerError
 
-_AT_ONCE: Final = 200
-"""So many items of a list are written at once."""
+_MAX_ITEMS_PER_STEP: Final = 200
+"""Items of a list that are written before other work goes on: a few milliseconds."""
 _PLACE: Final = "#/components/schemas/{model}"
 
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
@@ -48,7 +48,7 @@ class Codec(Generic[Kind]):
     def __init__(self, kind: type[Kind]) -> None:
         self._adapter = TypeAdapter(kind)
         self._items: TypeAdapter[Any] | None = None
-        """Of a list's items, once a long one is written."""
+        """The adapter for a list's items, once a long one is written."""
 
     def as_bytes(self, answer: Kind) -> bytes:
         """The answer as JSON."""
@@ -57,15 +57,15 @@ class Codec(Generic[Kind]):
     def in_steps(self, answer: Kind) -> Generator[None, None, bytes]:
         """The answer as JSON, a long list a few items at a time."""
         items: Sequence[Any] = getattr(answer, "items", ())
-        if len(items) <= _AT_ONCE:
+        if len(items) <= _MAX_ITEMS_PER_STEP:
             return self.as_bytes(answer)
         if self._items is None:
             kind_of_item: Any = type(items[0])
             self._items = TypeAdapter(Sequence[kind_of_item])
         pieces = []
-        for begin in range(0, len(items), _AT_ONCE):
+        for begin in range(0, len(items), _MAX_ITEMS_PER_STEP):
             some = self._items.dump_json(
-                items[begin : begin + _AT_ONCE], by_alias=True, exclude_defaults=True
+                items[begin : begin + _MAX_ITEMS_PER_STEP], by_alias=True, exclude_defaults=True
             )
             pieces.append(some[1:-1])
             yield

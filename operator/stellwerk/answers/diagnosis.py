@@ -25,9 +25,9 @@ class Finding(PortAnswer):
     state: State
     """ok; warning: it works, and may not for long; failed: it is broken; unknown: not seen."""
     what: str
-    """What was found."""
+    """The finding in words."""
     remedy: str = ""
-    """What to do."""
+    """The thing to do."""
     quoted: Sequence[str] = ()
     """Messages of the cluster and lines of a container's log, as they were read."""
 

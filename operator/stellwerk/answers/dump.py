@@ -34,4 +34,4 @@ class CacheDump(PortAnswer):
     items: Sequence[str]
     """A line for each node, each pod on it, each nomination, the queues and each waiting pod."""
     stopped: str | None = None
-    """Why further lines are left out."""
+    """The reason for which further lines are left out."""

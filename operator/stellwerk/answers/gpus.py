@@ -35,7 +35,7 @@ class GpusOfPod(PortAnswer):
     """The GPUs that a pod holds, or that it asks for and does not get."""
 
     devices: int
-    """How many it asks for."""
+    """Devices that it asks for."""
     milli_of_each: int
     """Thousandths of each."""
     numbers: Sequence[int] | None = None

@@ -21,7 +21,7 @@ class GroupMember(PortAnswer):
     """Empty: it has none yet."""
     queue: str | None = None
     message: str | None = None
-    """Of its condition PodScheduled."""
+    """The message of its condition PodScheduled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +40,17 @@ class GroupForecast(PortAnswer):
 
     placed: bool
     placements: int
-    """So many sets of nodes were looked at."""
+    """Sets of nodes that were looked at."""
     attempts: int
     placement: str
     nodes: Mapping[str, str]
     """Node by pod."""
     message: str | None = None
     missing: str | None = None
-    """How many members get no node, and why the first of them does not; absent: all get one."""
+    """The number of members without a node, and why the first has none; absent: all get one."""
     reasons: Mapping[str, str] | None = None
-    """Why a pod gets no node, by pod; of one that no plugin rejects, what the others lack."""
+    """Reasons against each pod without a node; of one that no plugin rejects, what the others
+    lack."""
     victims: Sequence[str] | None = None
     room_is_kept_on: Sequence[str] | None = None
 
@@ -79,9 +80,10 @@ class GroupExplanation(PortAnswer):
     members: Sequence[GroupMember]
     waits_for: str | None = None
     remarks: Sequence[str] | None = None
-    """What may be a mistake."""
+    """Things that may be mistakes."""
     room_is_kept_seconds: int | None = ROOM_NOT_KEPT
-    """How long room is kept for it; null: while it is the first of its queue; absent: it is not."""
+    """The time for which room is kept; null: while it is the first of its queue; absent: it is
+    not."""
     given_back_after_seconds: int | None = None
     """Pods are deleted so long after too few could be bound."""
     queue: str | None = None

@@ -12,8 +12,10 @@ from stellwerk.answers.gpus import GpusOfPod
 from stellwerk.answers.suggestion import Suggestion
 from stellwerk_kube.names import is_subdomain
 
-_MOST_REASONS: Final = 6
-_MOST_EXAMPLES: Final = 2
+_MAX_REASONS: Final = 6
+"""Lines of reasons about devices; the others are counted."""
+_MAX_EXAMPLES: Final = 2
+"""Examples that a line names."""
 
 PodState: TypeAlias = Literal[
     "bound", "waiting", "scheduling", "unserved", "elsewhere", "terminating", "preempted"
@@ -61,7 +63,7 @@ class DeviceRequestState(PortAnswer):
     request: str
     device_class: str
     count: int | Literal["All"]
-    """How many devices are asked for."""
+    """The number of devices that are asked for."""
     considered: int
     free: int
     nodes: int
@@ -79,8 +81,8 @@ class DeviceRequestState(PortAnswer):
             f"{self.device_class}: {self.considered} considered, {self.free} could be taken; "
             f"{self.nodes_with_enough} of {self.nodes} nodes have enough for it alone."
         )
-        for each in self.not_taken[:_MOST_REASONS]:
-            examples = ", ".join(each.examples[:_MOST_EXAMPLES])
+        for each in self.not_taken[:_MAX_REASONS]:
+            examples = ", ".join(each.examples[:_MAX_EXAMPLES])
             yield f"  {each.devices} not taken: {each.reason} ({examples})"
         for error in self.errors or ():
             yield f"  on {error.nodes} nodes: {error.error}"
@@ -167,12 +169,12 @@ class DecisionFields(PortAnswer):
     """The Kubernetes release that the decision followed."""
     attempts: int
     nodes: int
-    """How many there were in all."""
+    """The number of nodes in all."""
     evaluated: int
-    """How many of them were looked at."""
+    """Nodes that were looked at."""
     feasible: int
     tied: int
-    """How many shared the best total; 1: there was no tie."""
+    """Nodes that shared the best total; 1: there was no tie."""
     nominated: bool
     """It went to the node that it was nominated to, and no other was looked at."""
     best: Sequence[RankedNode]
@@ -191,7 +193,7 @@ class WakingEvent(PortAnswer):
     plugins: Sequence[str]
     """The plugins that registered it."""
     words: str | None = None
-    """The same in words; absent: no such event could help this pod."""
+    """The event in words; absent: no such event could help this pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,9 +206,9 @@ class QueueFacts(PortAnswer):
     unschedulable_attempts: int
     consecutive_errors: int
     position: int | None = None
-    """How many pods are before it in activeQ."""
+    """Pods before it in activeQ."""
     next_retry: Time | None = None
-    """When it is tried again at the latest."""
+    """The latest moment at which it is tried again."""
     gated_by: str | None = None
     """The plugin that keeps it out of the queue."""
     rejected_by: Sequence[str] | None = None
@@ -290,7 +292,7 @@ class LastPreemption(PortAnswer):
     budget_violations: int
     victims: Sequence[VictimFields]
     candidates: int
-    """How many nodes could have been cleared."""
+    """Nodes that could have been cleared."""
     others: Sequence[PreemptionCandidate]
     nominated_node: str
     """The node that it is nominated to now, perhaps none."""
@@ -305,7 +307,7 @@ class PreemptionNow(PortAnswer):
     victims: Sequence[VictimFields] | None = None
     message: str | None = None
     would_do: str | None = None
-    """Whose eviction would do, which preemptionPolicy Never rules out."""
+    """The pods whose eviction would do, which preemptionPolicy Never rules out."""
 
 
 # --- verdicts -----------------------------------------------------------------------------------
@@ -405,11 +407,11 @@ class PodFacts(PortAnswer):
     """The profile whose selector takes the pod."""
     queue: QueueFacts | None = None
     binding: BindingFacts | None = None
-    """How far its binding has come; absent: it is not being bound."""
+    """The stage of its binding; absent: it is not being bound."""
     last_attempt: LastAttempt | None = None
     last_preemption: LastPreemption | None = None
     reason: str | None = None
-    """Why no profile serves it."""
+    """The reason for which no profile serves it."""
     served: Sequence[str] | None = None
     """The schedulerNames that are served."""
     nearest: str | None = None
@@ -427,14 +429,15 @@ class Recomputed(PortAnswer):
     tied_nodes: Sequence[str] | None = None
     """Nodes that it may get as well, that one among them; which one is drawn then. Some of them."""
     tied: int | None = None
-    """How many there are; absent: there is no tie."""
+    """The number of equal nodes; absent: there is no tie."""
     would_wait: str | None = None
-    """Why it would get no node now although some take it: its group, a plugin that is too slow."""
+    """The reason for getting no node now although some take it: its group, a plugin that is too
+    slow."""
     preemption: PreemptionNow | None = None
     would_fit: Sequence[Suggestion] | None = None
-    """What would make it fit, the smallest change first."""
+    """Changes that would make it fit, the smallest first."""
     plugins: Mapping[str, PluginFacts] | None = None
-    """What plugins say that do not come with Stellwerk, by their names."""
+    """The words of plugins that do not come with Stellwerk, by their names."""
     left_out: Sequence[PluginLeftOut] | None = None
     """Plugins that raised, took too long, or proposed too much, and what is not asked here."""
 

@@ -13,7 +13,7 @@ class AcceptedSpec(PortAnswer):
 
     revision: int
     generation: int
-    """Of the profile when it had that spec; 0: not known."""
+    """The profile's generation when it had that spec; 0: not known."""
     accepted_at: str
     replaced_at: str | None = None
     """Absent: it is in use, or that is not known."""

@@ -16,14 +16,15 @@ class DecisionDifference(PortAnswer):
     at: Time
     pod: str
     node: str
-    """That the active profile chose; empty: none."""
+    """The node that the active profile chose; empty: none."""
     shadow_node: str
     total: int | None
-    """What the shadow gives the active profile's node; null: it does not fit, or there is none."""
+    """The shadow's points for the active profile's node; null: it does not fit, or there is
+    none."""
     shadow_total: int | None
-    """What it gives its own; null: there was nothing to choose."""
+    """The shadow's points for its own node; null: there was nothing to choose."""
     plugin: str
-    """Which made the largest difference, or turned the node away."""
+    """The plugin that made the largest difference, or turned the node away."""
     reason: str
     group: str | None = None
     """The group, as namespace/name, in whose decision the pod got its node."""
@@ -41,10 +42,10 @@ class ShadowDiff(PortAnswer):
     skipped: int
     failed: int
     mean_gain: str
-    """How much more its own nodes score, on the average; `meanGainPoints` is a number."""
+    """The points that its own nodes score more, on the average; `meanGainPoints` is a number."""
     mean_gain_points: float
     differences: Sequence[DecisionDifference]
     compatibility: str | None = None
     """The Kubernetes release that its decisions follow."""
     groups: int | None = None
-    """Of the decisions that were compared, those on groups."""
+    """Compared decisions that were on groups."""

@@ -38,11 +38,11 @@ editClaim, freeClaim, or what a plugin calls its own."""
     labels: Mapping[str, str | None] | None = None
     """The labels that the node gets; null: that it loses."""
     edit: str | None = None
-    """What the pod asks less of."""
+    """The field of which the pod asks less."""
     claim: str | None = None
     """NAMESPACE/NAME of a resource claim that is changed."""
     change: str | None = None
-    """What is changed about the claim, or what a plugin proposes."""
+    """The change of the claim, or a plugin's proposal."""
     claims: Sequence[str] | None = None
     """Names of the resource claims that are free without the pod."""
     made_anew_by: str | None = None
@@ -58,12 +58,12 @@ class Suggestion(PortAnswer):
     text: str
     """The suggestion in one line."""
     reason: str | None = None
-    """Why as many pods have to go as do."""
+    """The reason for which as many pods have to go as do."""
     changes: Sequence[ChangeFields]
-    """What is changed, all of it together."""
+    """The changes, all of them together."""
     feasible_nodes: int
-    """How many nodes take the pod then."""
+    """Nodes that take the pod then."""
     nodes: Sequence[str]
     """Some of them."""
     alternatives: Sequence[Sequence[ChangeFields]]
-    """The same changes of other objects, which would do as well."""
+    """Such changes of other objects, which would do as well."""

@@ -25,18 +25,22 @@ from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import suggestion
 
-MOST_NODES: Final = 1000
-MOST_ENTRIES: Final = 64
-"""Labels, resources, taints, images and features of one supposed node, of each so many."""
-MOST_RESOURCES: Final = 128
-"""Different ones of all supposed nodes together: each is a column of all nodes."""
-_MOST_IMAGE_NAMES: Final = 256
-"""Of one node: a kubelet reports 50 images with 5 names each."""
-_LONGEST_NAME: Final = 253
-_LONGEST_KEY: Final = 317
-_LONGEST_VALUE: Final = 63
+MAX_NODES: Final = 1000
+"""Nodes that one question may suppose."""
+MAX_ENTRIES: Final = 64
+"""Entries of each kind on one supposed node: labels, resources, taints, images, features."""
+MAX_RESOURCES: Final = 128
+"""Different resources of all supposed nodes together: each is a column of all nodes."""
+_MAX_IMAGE_NAMES: Final = 256
+"""Names of images on one node: a kubelet reports 50 images with 5 names each."""
+_MAX_NAME_CHARACTERS: Final = 253
+"""Characters of a name that the API takes."""
+_MAX_KEY_CHARACTERS: Final = 317
+"""Characters of a label's key: a prefix of 253, a slash and a name of 63."""
+_MAX_VALUE_CHARACTERS: Final = 63
+"""Characters of a label's value."""
 Part = TypeVar("Part", dict[str, Any], list[Any])
-MOST_PODS: Final = 1000
+MAX_PODS: Final = 1000
 """Pods that one answer decides on."""
 MAX_ACTS: Final = 1000
 """Acts of one kind in one question: each costs a look at a node, a pod or a controller."""
@@ -64,7 +68,7 @@ class Supposition(PortAnswer):
     add_nodes: Sequence[JsonObject] = ()
     """Nodes that there were, too."""
     count: int = 1
-    """So many of each node."""
+    """Copies of each node."""
     drain: str | Sequence[str] = ""
     """A node that is drained, or several, at once."""
     profile: JsonObject | None = None
@@ -170,8 +174,8 @@ def _checked_pods(body: JsonObject) -> Sequence[JsonObject]:
     pods = body.get("pods") or ()
     if not isinstance(pods, list | tuple) or not all(isinstance(each, dict) for each in pods):
         raise ConfigurationError("pods is a list of pods")
-    if len(pods) > MOST_PODS:
-        raise ConfigurationError(f"no more than {MOST_PODS} pods can be supposed")
+    if len(pods) > MAX_PODS:
+        raise ConfigurationError(f"no more than {MAX_PODS} pods can be supposed")
     return tuple(pods)
 
 
@@ -193,27 +197,27 @@ def _checked_drain(body: JsonObject) -> str | Sequence[str]:
     names = (drain,) if isinstance(drain, str) else drain
     if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
         raise ConfigurationError("drain is the name of a node, or a list of names")
-    if len(names) > MOST_NODES:
-        raise ConfigurationError(f"no more than {MOST_NODES} nodes can be drained")
+    if len(names) > MAX_NODES:
+        raise ConfigurationError(f"no more than {MAX_NODES} nodes can be drained")
     return drain
 
 
 def _checked_nodes(body: JsonObject) -> tuple[Sequence[JsonObject], int]:
     nodes, count = body.get("addNodes") or (), body.get("count", 1)
     is_number = isinstance(count, int) and not isinstance(count, bool)
-    if not isinstance(nodes, list | tuple) or not is_number or not 0 < count <= MOST_NODES:
+    if not isinstance(nodes, list | tuple) or not is_number or not 0 < count <= MAX_NODES:
         raise ConfigurationError(
-            f"addNodes is a list of nodes, count a number from 1 to {MOST_NODES}"
+            f"addNodes is a list of nodes, count a number from 1 to {MAX_NODES}"
         )
-    if len(nodes) * count > MOST_NODES:
-        raise ConfigurationError(f"no more than {MOST_NODES} nodes can be added")
+    if len(nodes) * count > MAX_NODES:
+        raise ConfigurationError(f"no more than {MAX_NODES} nodes can be added")
     if not all(isinstance(each, dict) for each in nodes):
         raise ConfigurationError("addNodes is a list of nodes")
     resources = set[str]()
     for index, node in enumerate(nodes):
         resources.update(_checked_node(f"addNodes[{index}]", node))
-    if len(resources) > MOST_RESOURCES:
-        raise ConfigurationError(f"addNodes: more than {MOST_RESOURCES} different resources")
+    if len(resources) > MAX_RESOURCES:
+        raise ConfigurationError(f"addNodes: more than {MAX_RESOURCES} different resources")
     return nodes, count
 
 
@@ -226,8 +230,10 @@ def _checked_node(where: str, node: JsonObject) -> set[str]:
     metadata = _part(where, node, "metadata", {})
     spec, status = _part(where, node, "spec", {}), _part(where, node, "status", {})
     for field in ("name", "generateName"):
-        if len(str(metadata.get(field) or "")) > _LONGEST_NAME:
-            raise ConfigurationError(f"{where}: a name has at most {_LONGEST_NAME} characters")
+        if len(str(metadata.get(field) or "")) > _MAX_NAME_CHARACTERS:
+            raise ConfigurationError(
+                f"{where}: a name has at most {_MAX_NAME_CHARACTERS} characters"
+            )
     labels, images = _part(where, metadata, "labels", {}), _part(where, status, "images", [])
     resources = set(_part(where, status, "capacity", {}))
     resources.update(_part(where, status, "allocatable", {}))
@@ -240,14 +246,14 @@ def _checked_node(where: str, node: JsonObject) -> set[str]:
         "declaredFeatures": _part(where, status, "declaredFeatures", []),
     }
     names = sum(len(_part(where, each, "names", [])) for each in images if isinstance(each, dict))
-    if names > _MOST_IMAGE_NAMES:
-        raise ConfigurationError(f"{where}: images have at most {_MOST_IMAGE_NAMES} names in all")
+    if names > _MAX_IMAGE_NAMES:
+        raise ConfigurationError(f"{where}: images have at most {_MAX_IMAGE_NAMES} names in all")
     for name, part in parts.items():
-        if len(part) > MOST_ENTRIES:
-            raise ConfigurationError(f"{where}: a node has at most {MOST_ENTRIES} {name}")
-    too_long = any(len(key) > _LONGEST_KEY for key in (*labels, *resources))
-    if too_long or any(len(str(value)) > _LONGEST_VALUE for value in labels.values()):
-        text = f"at most {_LONGEST_KEY} characters, values of labels {_LONGEST_VALUE}"
+        if len(part) > MAX_ENTRIES:
+            raise ConfigurationError(f"{where}: a node has at most {MAX_ENTRIES} {name}")
+    too_long = any(len(key) > _MAX_KEY_CHARACTERS for key in (*labels, *resources))
+    if too_long or any(len(str(value)) > _MAX_VALUE_CHARACTERS for value in labels.values()):
+        text = f"at most {_MAX_KEY_CHARACTERS} characters, values of labels {_MAX_VALUE_CHARACTERS}"
         raise ConfigurationError(f"{where}: keys of labels and resources have {text}")
     return resources
 
@@ -268,7 +274,7 @@ class PlacedPod(PortAnswer):
     pod: str
     node: str
     tied: int | None = None
-    """So many nodes are equal to that one; which it gets is drawn."""
+    """Nodes that are equal to that one; which it gets is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,11 +334,11 @@ class WhatIf(PortAnswer):
     compatibility: Sequence[str] = ()
     """The Kubernetes releases that the decisions followed."""
     left_out: int | None = None
-    """So many pods were not looked at."""
+    """Pods that were not looked at."""
     stopped: str | None = None
     """The reason why the answer ends before it is complete; absent: it is complete."""
     explanation: RecomputedExplanation | None = None
-    """Of the pod that was supposed."""
+    """The explanation of the pod that was supposed."""
     placed: Sequence[PlacedPod]
     unplaced: Sequence[UnplacedPod]
     lost: Sequence[str] | None = None
@@ -340,6 +346,6 @@ class WhatIf(PortAnswer):
     staying: Sequence[PodThatStays] | None = None
     """Pods that the drains do not evict: `kubectl drain` would wait for their budgets."""
     not_asked: Sequence[PluginLeftOut] | None = None
-    """What has a say in where these pods go, and is not asked here: extenders, Permit."""
+    """Parts that decide on these pods and are not asked here: extenders, Permit."""
     daemon_sets: Sequence[str] | None = None
     """NAMESPACE/NAME of the DaemonSets whose pods come to nodes that are supposed."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from stellwerk.answers.listings import QueueHistoryPage, QueueSample
 from stellwerk.answers.pod import BindingFacts, QueueFacts, WakingEvent
+from stellwerk.answers.queue import QueueHistoryPage, QueueSample
 from stellwerk.backend.queued_pod import BACKOFF_Q, BindingStage, Place, QueuedPod
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.events import (

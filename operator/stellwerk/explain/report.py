@@ -14,7 +14,6 @@ from typing import Final, Protocol
 import numpy as np
 
 from stellwerk.answers.gpus import GpusOfPod
-from stellwerk.answers.listings import ProfileObject
 from stellwerk.answers.pod import (
     DecisionFields,
     DevicesOfPod,
@@ -38,11 +37,12 @@ from stellwerk.answers.pod import (
     TookPlace,
     VictimFields,
 )
+from stellwerk.answers.profiles import ProfileObject
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.suggestion import Suggestion
 from stellwerk.backend.queued_pod import IN_FLIGHT, BindingStage, QueuedPod
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
-from stellwerk.explain.listings import owner_of
+from stellwerk.explain.lists.owned_pods import owner_of
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import (
     QueueHistory,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.answers.what_if import (
-    MOST_PODS,
+    MAX_PODS,
     PlacedPod,
     PodThatStays,
     Supposition,
@@ -119,7 +119,7 @@ def _on_fork(
         world.profiles.served[_SUPPOSED] = profile
     answers = _Answers(world, live, drains, throttled, explained, after)
     stopped: str | None = None
-    for pod in pods[:MOST_PODS]:
+    for pod in pods[:MAX_PODS]:
         if not drains.evicts(pod):
             continue
         try:

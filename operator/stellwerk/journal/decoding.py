@@ -197,7 +197,7 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
         "held": _each(_row(_is_text, _is_object)),
     },
 }
-"""Of fields that are neither seconds nor texts."""
+"""Readers of fields that are neither seconds nor texts."""
 
 
 def _form(made: type[Entry]) -> tuple[list[tuple[str, _Check]], int]:

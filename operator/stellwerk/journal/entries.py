@@ -23,7 +23,7 @@ class Head:
     """The first entry of a part of a journal."""
 
     version: str
-    """Of Stellwerk."""
+    """Stellwerk's version."""
     started_at: str
     """RFC 3339; `seconds` of entries count from the start of the recording process."""
     part: int = 1
@@ -57,7 +57,7 @@ class SnapshotWritten:
     """The columns were brought up to date here; the order of their rows depends on it."""
 
     nodes: int = 0
-    """Of so many of the changed nodes alone (`Cache.write_ahead`); 0: of all."""
+    """The number of changed nodes that were written (`Cache.write_ahead`); 0: all."""
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ class GroupDecided:
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Node by uid, which are kept while room is made."""
     draws: Sequence[tuple[int, int]] = ()
-    """Of all its members' decisions, in their order."""
+    """Draws of all its members' decisions, in their order."""
     overs: Sequence[bool] = ()
     """Whether the time for other orders was over, each time that this was asked."""
 
@@ -161,7 +161,7 @@ class Nominated:
     uid: str
     node_name: str = ""
     kept_seconds: float = 0.0
-    """How long the room is kept there that others may use meanwhile; 0: they may not."""
+    """The time for which room is kept there that others may use meanwhile; 0: they may not."""
 
 
 @dataclass(slots=True)

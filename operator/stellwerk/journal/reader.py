@@ -70,9 +70,10 @@ class Journal:
     def __init__(self, parts: Sequence[Path]) -> None:
         self._parts = parts
         self.head: Head | None = None
-        """Of the part that is being read."""
+        """The head of the part that is being read."""
         self.damage = ""
-        """Where the journal cannot be read any further, and why; empty: it is whole so far."""
+        """The place and reason from which on the journal cannot be read; empty: it is whole so
+        far."""
         self.entries_read = 0
 
     def __iter__(self) -> Iterator[Entry]:

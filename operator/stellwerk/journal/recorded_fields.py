@@ -19,7 +19,7 @@ from stellwerk_kube.destinations import without_user
 from stellwerk_kube.json_values import JsonObject
 
 Tree: TypeAlias = Mapping[str, "Tree | None"]
-"""What is kept below each field; None: all of it. Lists have the tree of their items."""
+"""Fields that are kept below each field; None: all of them. Lists have the tree of their items."""
 
 KEPT_ANNOTATIONS: Final = (
     "scheduling.stellwerk.dev/",
@@ -31,12 +31,12 @@ KEPT_ANNOTATIONS: Final = (
     "topology.node.k8s.io/",
     DEVICE_IDS,
 )
-"""How annotations begin that are read."""
+"""Prefixes of the annotations that are read."""
 
 _CREDENTIAL: Final = re.compile(
     r"token|passw|secret|credential|private|apikey|accesskey|keydata|certdata", re.IGNORECASE
 )
-"""How arguments of plugins are named that are not recorded."""
+"""Names of plugins' arguments that are not recorded."""
 
 _METADATA: Final = (
     "name namespace uid resourceVersion generation creationTimestamp deletionTimestamp labels* "

@@ -38,11 +38,11 @@ _Key: TypeAlias = tuple[str, str]
 
 DEFAULT_MOST_BYTES: Final = 256 << 20
 BLOCK_BYTES: Final = 1 << 18
-"""Of text: a block is compressed, checked and written as a whole."""
+"""Bytes of text in a block, which is compressed, checked and written as a whole."""
 MOST_WAITING: Final = 200_000
 """Entries; a disk that is so far behind ends the recording."""
 CLOSE_SECONDS: Final = 10.0
-"""So long the end of the process waits for the disk."""
+"""Time for which the end of the process waits for the disk."""
 _LEVEL: Final = 3
 _LOOK_SECONDS: Final = 0.05
 _FLUSH_SECONDS: Final = 1.0
@@ -55,7 +55,7 @@ class JournalOptions:
 
     file: Path
     most_bytes: int = DEFAULT_MOST_BYTES
-    """Of both parts together: the newest one, and the one before it."""
+    """Bytes of both parts together: the newest one, and the one before it."""
     hashed: bool = False
     force: bool = False
     """Whether a file that is no journal is overwritten, too."""
@@ -89,7 +89,7 @@ class JournalWriter:
         self.events: Counter[str] = Counter()
         """Events by kind, as far as they are written."""
         self.failure = ""
-        """Why the recording ended early; empty: it has not."""
+        """The reason for which the recording ended early; empty: it has not."""
         self.wants_layout = False
         """Whether the newest part is full: the next begins behind an InitialState that is put."""
         earlier = part_before(options.file)

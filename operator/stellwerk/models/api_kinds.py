@@ -32,7 +32,7 @@ class ApiKind:
     parser: str
     """The function that reads its objects, by what their apiVersion says."""
     writer: str
-    """What writes them; empty: nothing does."""
+    """The program that writes them; empty: none does."""
     lack: str
     """The capability that is off where it is not served."""
 
@@ -126,7 +126,7 @@ def unreadable_versions(plural: str, readable: Sequence[str], served: Served) ->
 
 _OLD_FORM: Final = f"{_DEVICES}/v1beta1"
 _IN_FRONT: Final = ("name", "firstAvailable")
-"""What a request has beside `exactly`."""
+"""Fields of a request beside `exactly`."""
 
 
 def newest_form(obj: JsonObject) -> JsonObject:

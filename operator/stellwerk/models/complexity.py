@@ -69,7 +69,7 @@ def too_many_defaults(spec: object, limit: int) -> str:
 
 
 def volumes_complexity(spec: JsonObject) -> int:
-    """Of the volumes alone, which no two pods have to share: each, and the monitors of disks.
+    """The volumes' part, which no two pods have to share: each volume, and the monitors of disks.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the spec is malformed.

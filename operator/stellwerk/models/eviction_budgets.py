@@ -31,7 +31,7 @@ class EvictionBudgets:
     def __init__(self, objects: Iterable[JsonObject]) -> None:
         """Read them; one that is malformed protects no pod, as for kube-scheduler."""
         self.malformed = ""
-        """What is wrong with the first such one; empty: there is none."""
+        """The mistake in the first malformed budget; empty: there is none."""
         self._budgets: dict[_BudgetKey, _Budget] = {}
         self._taken: Counter[_BudgetKey] = Counter()
         for obj in objects:

@@ -42,7 +42,7 @@ class NumberOption:
 
     @property
     def range_text(self) -> str:
-        """What the option takes, as the end of the sentence "it is not …"."""
+        """The values that the option takes, as the end of the sentence "it is not …"."""
         raise NotImplementedError
 
     def __call__(self, text: str) -> float:

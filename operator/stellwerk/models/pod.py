@@ -85,7 +85,7 @@ class PodDetails:
     is_ready: bool
     """Whether its condition Ready is True; budgets may let others go."""
     deletion_cost: int
-    """What ReplicaSets compare when they have too many pods; nearly always 0."""
+    """The cost that ReplicaSets compare when they have too many pods; nearly always 0."""
     conditions: tuple[JsonObject, ...] = ()
     """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
     volumes: tuple[PodVolume, ...] = ()
@@ -168,7 +168,7 @@ class PodInfo:
 
     @property
     def deletion_cost(self) -> int:
-        """What ReplicaSets compare when they have too many pods."""
+        """The cost that ReplicaSets compare when they have too many pods."""
         return self.details.deletion_cost
 
     @property
@@ -234,14 +234,14 @@ class PodInfo:
         return self.phase in {"Succeeded", "Failed"}
 
     def with_node(self, node_name: str) -> "PodInfo":
-        """The same pod, assumed on a node."""
+        """Copy the pod, assumed on a node."""
         # copy.replace, but all fields are read at once: it is made for every decision.
         assumed = PodInfo(*_fields(self))
         assumed.node_name = node_name
         return assumed
 
     def with_nomination(self, node_name: str) -> "PodInfo":
-        """The same pod, nominated to a node."""
+        """Copy the pod, nominated to a node."""
         nominated = PodInfo(*_fields(self))
         nominated.details = replace(self.details, nominated_node_name=node_name)
         return nominated
@@ -257,9 +257,9 @@ _details: WeakValueDictionary[Hashable, PodDetails] = WeakValueDictionary()
 _owners: dict[tuple[str, str, str], tuple[str, str, str]] = {}
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MANY: Final = 1024
-"""So many lists of condition types are shared; made-up ones beyond them cost their pods memory."""
+"""Lists of condition types that are shared; made-up ones beyond them cost their pods memory."""
 _MANY_OWNERS: Final = 8192
-"""So many are shared at a time; in a list the pods of an owner stand side by side."""
+"""Owners that are shared at a time; in a list the pods of an owner stand side by side."""
 _LONGEST_OWNER: Final = 1024
 """Kind, name and uid of longer ones, which no controller has, are each pod's own."""
 _FEW: Final = 16

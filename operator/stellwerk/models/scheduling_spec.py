@@ -86,9 +86,9 @@ class SchedulingSpec:
     too_complex: str = ""
     """The reason why the pod is not scheduled, and nothing else of it compiled; empty: it is."""
     size_bytes: int = 0
-    """Of what it was compiled from, as JSON."""
+    """Bytes of the JSON that it was compiled from."""
     resources_text: bytes = b""
-    """What `resources` reads."""
+    """The JSON that `resources` reads."""
 
     @property
     def resources(self) -> PodResources:

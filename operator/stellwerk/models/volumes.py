@@ -146,7 +146,7 @@ class PodUses:
 
     def __init__(self, counts: Mapping[UsageKey, int], images: tuple[MonitoredImage, ...]) -> None:
         self.counts = counts
-        """How many of the pod's volumes use a claim or disk."""
+        """The number of the pod's volumes that use a claim or disk."""
         self.images = images
 
     @classmethod

@@ -38,7 +38,7 @@ from stellwerk_kube.resource_amounts import CPU
 _NAME: Final = "FragmentationGradientDescent"
 _NOT_TRIED: Final = -1
 _HUNDREDTHS: Final = 100
-"""Of a pod, in which pods that were seen long ago count."""
+"""Parts of a pod in counts, in which pods that were seen long ago count less."""
 
 
 class _Trial(NamedTuple):

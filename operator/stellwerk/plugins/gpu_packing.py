@@ -24,7 +24,7 @@ _HIGHEST: Final = 100
 _UNTOUCHED_DEVICE: Final = 50
 """The most that a node scores on which the pod touches an untouched device."""
 _UNTOUCHED_NODE: Final = 33
-"""The same for a node all of whose devices are untouched."""
+"""Points of a node all of whose devices are untouched."""
 _DOES_NOT_FIT: Final = WHOLE + 1
 
 

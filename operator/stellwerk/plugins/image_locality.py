@@ -41,7 +41,7 @@ class ImageLocality(ScorePlugin):
         self._held: dict[tuple[str, ...], bool] = {}
         """Whether any node holds one of these images, by `spec.images`."""
         self._version = self._images.version
-        """Of the images for which that holds."""
+        """The version of the images for which that holds."""
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:

@@ -80,7 +80,7 @@ _NAME: Final = "InterPodAffinity"
 _MAX_SPECS: Final = 2048
 """Specs whose terms are remembered; with unique specs, those of bound pods would pile up."""
 _FEW_TERMS: Final = 8
-"""Of existing pods with the same topology key: so many sums by domain are kept term by term."""
+"""Terms of existing pods with one topology key whose sums by domain are kept term by term."""
 
 # The first reason to fail, in kube-scheduler's order, has the highest code.
 _EXISTING_ANTI: Final = 1

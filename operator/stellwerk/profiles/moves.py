@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stellwerk.backend.queued_pod import IN_FLIGHT, QueuedPod
-from stellwerk.backend.requeue_backlog import Work
+from stellwerk.backend.requeue_backlog import UNITS_PER_MOVE, Work
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.api_dispatcher import APIDispatcher

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from stellwerk.answers.listings import ProfileCondition, ProfileObject
+from stellwerk.answers.profiles import ProfileCondition, ProfileObject
 from stellwerk.backend.queued_pod import Place
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.profiles.conditions import (

@@ -24,24 +24,20 @@ from aiohttp import web
 from stellwerk.answers.answer import Kind, codec
 from stellwerk.answers.pod import names_near
 from stellwerk.answers.what_if import Supposition, WhatIf
-from stellwerk.explain.listings import (
-    DEFAULT,
-    MOST,
-    DevicesAsked,
-    NodesAsked,
+from stellwerk.explain.lists.claims import explain_claim
+from stellwerk.explain.lists.decisions import decisions_page
+from stellwerk.explain.lists.devices import DevicesAsked, devices_page, explain_device
+from stellwerk.explain.lists.nodes import NodesAsked, explain_node, nodes_page
+from stellwerk.explain.lists.owned_pods import owned_pods
+from stellwerk.explain.lists.page import (
+    DEFAULT_ENTRIES,
+    MAX_ENTRIES,
     Page,
     PodsAsked,
-    decisions_page,
-    devices_page,
-    explain_claim,
-    explain_device,
-    explain_node,
     natural_order,
-    nodes_page,
-    owned_pods,
-    profiles_page,
-    queue_page,
 )
+from stellwerk.explain.lists.profiles import profiles_page
+from stellwerk.explain.lists.queue import queue_page
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import OutOfTime, suggested
 from stellwerk.explain.what_if import what_if
@@ -54,12 +50,9 @@ from stellwerk_kube.listening.middleware import USER, check_room, json_within
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation
     from stellwerk.answers.group import GroupExplanation
-    from stellwerk.answers.listings import (
-        ClaimExplanation,
-        DeviceExplanation,
-        NodeExplanation,
-    )
+    from stellwerk.answers.nodes import NodeExplanation
     from stellwerk.answers.pod import PodExplanation
     from stellwerk.answers.shadow import ShadowDiff
     from stellwerk.explain.report import Explanations
@@ -68,14 +61,15 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 ANSWER_SLICE_SECONDS: Final = 0.005
-"""Time for which an answer is computed before the event loop runs other tasks."""
-COMPUTED_SECONDS: Final = 2.0
-"""An answer ends after so much computing with what it has, and says so."""
+"""Time that an answer computes before the next decision may be made."""
+MAX_COMPUTING_SECONDS: Final = 2.0
+"""Computing time after which an answer ends with what it has, and says so."""
 
 
-_PODS_AT_ONCE: Final = 2000
-_NEAR: Final = 20
-"""So many names are shown in place of one that is not there."""
+_MAX_PODS_PER_STEP: Final = 2000
+"""Names of pods that are compared before the next decision may be made."""
+_MAX_NEAR_NAMES: Final = 20
+"""Names that are shown in place of one that is not there."""
 
 
 class FairLock:
@@ -134,7 +128,7 @@ class ExplanationRoutes:
         standby: Callable[[], str | None],
         debugger: Debugger,
         slice_seconds: float = ANSWER_SLICE_SECONDS,
-        computed_seconds: float = COMPUTED_SECONDS,
+        computed_seconds: float = MAX_COMPUTING_SECONDS,
     ) -> None:
         """Prepare the routes.
 
@@ -189,15 +183,15 @@ class ExplanationRoutes:
         # A pod that is being bound is on its node already.
         waiting = (entry.newest for uid, entry in entries if world.cache.pod(uid) is None)
         for number, pod in enumerate(chain(list(world.cache.pods()), waiting)):
-            if number % _PODS_AT_ONCE == 0:
-                near = nsmallest(_NEAR, near, key=natural_order)
+            if number % _MAX_PODS_PER_STEP == 0:
+                near = nsmallest(_MAX_NEAR_NAMES, near, key=natural_order)
                 yield
             if pod.namespace == namespace and pod.name.startswith(name):
                 near.append(pod.name)
                 count += 1
         said = f'there is no pod "{namespace}/{name}" here'
         if count:
-            said += names_near(nsmallest(_NEAR, near, key=natural_order), count)
+            said += names_near(nsmallest(_MAX_NEAR_NAMES, near, key=natural_order), count)
         else:
             queued = [entry.newest for _, entry in entries]
             unserved = self._explanations.without_profile().values()
@@ -404,12 +398,12 @@ def _asked(request: web.Request, *keys: str) -> Iterator[str]:
 
 def _page(request: web.Request) -> Page:
     try:
-        limit = int(request.query.get("limit", DEFAULT))
+        limit = int(request.query.get("limit", DEFAULT_ENTRIES))
         offset = int(request.query.get("offset", 0))
     except ValueError as error:
         raise web.HTTPBadRequest(text="limit and offset are numbers\n") from error
-    if not (0 < limit <= MOST and offset >= 0):
-        raise web.HTTPBadRequest(text=f"limit is 1 to {MOST}, offset at least 0\n")
+    if not (0 < limit <= MAX_ENTRIES and offset >= 0):
+        raise web.HTTPBadRequest(text=f"limit is 1 to {MAX_ENTRIES}, offset at least 0\n")
     return Page(limit, offset)
 
 

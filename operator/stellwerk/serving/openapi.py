@@ -11,23 +11,17 @@ from typing import Any, Final
 
 from stellwerk import __version__
 from stellwerk.answers.answer import PortAnswer, schemas
+from stellwerk.answers.decisions import DecisionsPage
+from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation, DevicesPage
 from stellwerk.answers.dump import CacheDump
 from stellwerk.answers.group import GroupExplanation
-from stellwerk.answers.listings import (
-    ClaimExplanation,
-    DecisionsPage,
-    DeviceExplanation,
-    DevicesPage,
-    NodeExplanation,
-    NodesPage,
-    OwnedPods,
-    ProfilesPage,
-    QueueHistoryPage,
-    QueuePage,
-)
+from stellwerk.answers.nodes import NodeExplanation, NodesPage
 from stellwerk.answers.pod import PodExplanation
+from stellwerk.answers.profiles import ProfilesPage
+from stellwerk.answers.queue import QueueHistoryPage, QueuePage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import Supposition, WhatIf
+from stellwerk.answers.workload import OwnedPods
 
 Schema = dict[str, Any]
 Kind = type[PortAnswer]

@@ -61,7 +61,7 @@ WORKLOADS: Final[Mapping[str, str]] = {
 }
 """By the names that users give; docs/performance.md describes them."""
 LABEL: Final = "stellwerk.dev/bench"
-"""Of everything that a run makes: its name. The taint of its nodes has the same key."""
+"""The label of everything that a run makes: its name. The taint of its nodes has the same key."""
 _NODES: Final = "/api/v1/nodes"
 _NAMESPACES: Final = "/api/v1/namespaces"
 _CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -69,10 +69,10 @@ _PROFILES: Final = "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles"
 _MADE: Final = {"namespace": _NAMESPACES, "node": _NODES, "PriorityClass": _CLASSES}
 """Kind → its collection, in the order in which they are deleted."""
 _HARMLESS_PROVIDERS: Final = ("kind://", "k3s://")
-"""Of clusters on one machine: their controllers delete no node that they do not know."""
+"""Providers of clusters on one machine: their controllers delete no node that they do not know."""
 _UNINITIALIZED: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 _PODS_PER_NODE: Final = 10
-"""So many of every workload fit on a node that takes more than one."""
+"""Pods of every workload that fit on a node which takes more than one."""
 MAX_PODS: Final = 1_000_000
 """The largest number of nodes, of pods, and of pods a second: more than a cluster holds."""
 _CREATORS: Final = 32
@@ -444,7 +444,7 @@ class Bench:
         schedulers = list(dict.fromkeys(options.scheduler or [_OWN_SCHEDULER]))
         version = await self._client.check_reachable()
         try:
-            from stellwerk_cli.commands.tables import progress  # noqa: PLC0415 rich
+            from stellwerk_cli.commands.printer import progress  # noqa: PLC0415 rich
 
             with progress(len(kinds) * len(schedulers)) as shown:
                 shown("making nodes", 0, options.nodes)
@@ -685,7 +685,9 @@ def _figures(
 
 
 def _show(answer: BenchAnswer, form: str) -> None:
-    from stellwerk_cli.commands.tables import console, print_bench, show_answer  # noqa: PLC0415 rich
+    from stellwerk_cli.commands.bench_table import print_bench  # noqa: PLC0415 rich
+    from stellwerk_cli.commands.output import show_answer  # noqa: PLC0415
+    from stellwerk_cli.commands.printer import console  # noqa: PLC0415
 
     if form in {"table", "wide"}:
         print_bench(answer, console())
@@ -697,8 +699,8 @@ def _write_page(answer: BenchAnswer, file: Path) -> None:
     """Write the table and bars, with what a reader needs to measure again."""
     import platform  # noqa: PLC0415 as what follows
 
+    from stellwerk_cli.commands.bench_table import bench_headline, bench_lines  # noqa: PLC0415 rich
     from stellwerk_cli.commands.simulation import facts_of  # noqa: PLC0415 for a page alone
-    from stellwerk_cli.commands.tables import bench_headline, bench_lines  # noqa: PLC0415 rich
     from stellwerk_simulation.html_report import page  # noqa: PLC0415 numpy
     from stellwerk_simulation.report import write_whole  # noqa: PLC0415 as above
 

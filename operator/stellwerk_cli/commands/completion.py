@@ -22,7 +22,8 @@ EXAMPLES: Final = (
 REQUEST: Final = "__complete"
 """The first word of a request for what may come next."""
 _SECONDS: Final = 2.0
-_MOST: Final = 500
+_MAX_NAMES: Final = 500
+"""Names that a shell is offered: more are not read."""
 _NO_FILES: Final = ":4"
 """The last line of an answer to kubectl: files are no candidates (ShellCompDirectiveNoFileComp)."""
 _PATHS: Final = {
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 def print_candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
     """Print what may come in place of the last word; returns the exit status."""
     found = candidates(parser, words, names_in_cluster)
-    sys.stdout.write("\n".join([*found[:_MOST], _NO_FILES]) + "\n")
+    sys.stdout.write("\n".join([*found[:_MAX_NAMES], _NO_FILES]) + "\n")
     return 0
 
 

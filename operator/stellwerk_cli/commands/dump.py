@@ -17,6 +17,10 @@ from stellwerk_cli.commands.port_arguments import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stellwerk.answers.dump import CacheDump
+    from stellwerk_cli.commands.output import Shown
+    from stellwerk_cli.commands.printer import Printer
+
 HELP: Final = "compare what the scheduler knows with the API, and print both cache and queues"
 EXAMPLES: Final = (
     "dump",
@@ -50,7 +54,34 @@ def run(options: argparse.Namespace) -> int:
 
 async def _dump(address: PortAddress, form: str) -> "Mapping[str, Any]":
     from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk_cli.commands.tables import DUMP, show  # noqa: PLC0415
+    from stellwerk_cli.commands.output import show  # noqa: PLC0415
 
     async with open_port(address) as port:
-        return await show(lambda: port.written(PATH), form, DUMP)
+        return await show(lambda: port.written(PATH), form, shown_dump())
+
+
+def shown_dump() -> "Shown[CacheDump]":
+    """The kind of answer, its table and its names; rich is imported with it."""
+    from stellwerk.answers.dump import CacheDump  # noqa: PLC0415
+    from stellwerk_cli.commands.output import Shown  # noqa: PLC0415
+
+    return Shown(
+        CacheDump,
+        print_dump,
+        lambda dump: [name for each in dump.differences for name in each.names],
+    )
+
+
+def print_dump(dump: "CacheDump", to: "Printer") -> None:
+    """Print the comparison with the names that differ, then the lines of the operator."""
+    from stellwerk.answers.words import ago  # noqa: PLC0415
+
+    to.say(f"{dump.comparison} ({ago(dump.compared_at)})")
+    for each in dump.differences:
+        more = each.count - len(each.names)
+        others = f" and {more:,} more" if more else ""
+        to.say((f"{each.kind}: {', '.join(each.names)}{others}", "yellow"))
+    for line in dump.items:
+        to.say(line, wraps=False)
+    if dump.stopped is not None:
+        to.say((dump.stopped, "yellow"))

@@ -24,7 +24,7 @@ from stellwerk_kube.names import suggestion
 
 if TYPE_CHECKING:
     from stellwerk.client.operator_port import OperatorPort
-    from stellwerk_cli.commands.tables import Shown
+    from stellwerk_cli.commands.output import Shown
     from stellwerk_kube.json_values import JsonObject
 
 HELP: Final = "say why pods are where they are, why they wait, and what would help"
@@ -77,8 +77,8 @@ _WORKLOADS: Final = {
     "job": "/apis/batch/v1/namespaces/{namespace}/jobs/{name}",
 }
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
-_MOST_ASKED: Final = 50
-"""So many waiting pods of a workload are asked about."""
+_MAX_EXPLAINED_PODS: Final = 50
+"""Waiting pods of a workload that the operator explains. The others are named without a reason."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -140,16 +140,13 @@ async def _explain(
     address: PortAddress, kind: str, namespace: str, name: str, options: argparse.Namespace
 ) -> bool:
     """Print the answer; whether it is a no: something waits."""
+    from stellwerk_cli.commands.device_tables import CLAIM, DEVICE  # noqa: PLC0415
+    from stellwerk_cli.commands.group_table import GROUP  # noqa: PLC0415
+    from stellwerk_cli.commands.node_table import NODE  # noqa: PLC0415
     from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk_cli.commands.tables import (  # noqa: PLC0415
-        CLAIM,
-        DEVICE,
-        GROUP,
-        NODE,
-        POD,
-        WORKLOAD,
-        show,
-    )
+    from stellwerk_cli.commands.output import show  # noqa: PLC0415
+    from stellwerk_cli.commands.pod_table import POD  # noqa: PLC0415
+    from stellwerk_cli.commands.workload_table import WORKLOAD  # noqa: PLC0415
 
     form, watch = options.output, options.watch
     inside, last = f"/explain/{quote(namespace, safe='')}", quote(name, safe="")
@@ -180,11 +177,8 @@ async def _workload(
 ) -> Mapping[str, Any]:
     """The pods of a controller, those that wait by the reason that the operator gives."""
     from stellwerk.answers.answer import codec  # noqa: PLC0415
-    from stellwerk.answers.listings import (  # noqa: PLC0415
-        PodsWaitingAlike,
-        WorkloadExplanation,
-    )
     from stellwerk.answers.pod import PodExplanation  # noqa: PLC0415
+    from stellwerk.answers.workload import PodsWaitingAlike, WorkloadExplanation  # noqa: PLC0415
     from stellwerk.client.operator_port import PortRefusal  # noqa: PLC0415
     from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415
 
@@ -198,7 +192,7 @@ async def _workload(
     waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
     alike: dict[str, list[str]] = {}
     first: dict[str, PodExplanation] = {}
-    for pod in waiting[:_MOST_ASKED]:
+    for pod in waiting[:_MAX_EXPLAINED_PODS]:
         pod_name = pod["metadata"]["name"]
         try:
             path = f"/explain/{quote(namespace, safe='')}/{quote(pod_name, safe='')}"
@@ -208,8 +202,8 @@ async def _workload(
         except PortRefusal as refusal:
             reason = f"{refusal}"
         alike.setdefault(reason, []).append(f"{namespace}/{pod_name}")
-    if len(waiting) > _MOST_ASKED:
-        rest = [f"{namespace}/{pod['metadata']['name']}" for pod in waiting[_MOST_ASKED:]]
+    if len(waiting) > _MAX_EXPLAINED_PODS:
+        rest = [f"{namespace}/{pod['metadata']['name']}" for pod in waiting[_MAX_EXPLAINED_PODS:]]
         alike["not asked about: there are too many"] = rest
     ordered = sorted(alike.items(), key=lambda each: -len(each[1]))
     return codec(WorkloadExplanation).as_json(

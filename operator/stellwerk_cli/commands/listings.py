@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from urllib.parse import urlencode
 
 from stellwerk_cli.commands.port_arguments import (
@@ -22,17 +23,22 @@ from stellwerk_cli.commands.port_arguments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from stellwerk.client.operator_port import OperatorPort
+    from stellwerk_cli.commands.output import Shown
+    from stellwerk_cli.commands.printer import Printer
     from stellwerk_kube.selectors import LabelSelector
 
     Wanted: TypeAlias = Callable[[Mapping[str, Any]], bool] | None
 
-_MOST_NAMESPACES: Final = 5
-_PAGE: Final = 5000
-"""Entries that the operator gives at once."""
+_MAX_NAMESPACES: Final = 5
+"""Namespaces that are named where the one that was asked for has no entries."""
+_MAX_ENTRIES_PER_PAGE: Final = 5000
+"""Entries that the operator gives in one answer."""
+MAX_ROWS: Final = 500
+"""Rows of a table: more than are read. JSON and YAML have all entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +132,18 @@ class ListCommand:
         self, address: PortAddress, wanted: Wanted, options: argparse.Namespace
     ) -> Mapping[str, Any]:
         from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
-        from stellwerk_cli.commands.tables import LISTS, MOST_ROWS, show  # noqa: PLC0415
+        from stellwerk_cli.commands.output import show  # noqa: PLC0415
 
         # A table of everything needs no more than its rows; what is left out is known here alone.
         is_whole = options.output == "table" and wanted is None
-        most = MOST_ROWS if is_whole else None
+        most = MAX_ROWS if is_whole else None
         asked = {each.asks: getattr(options, each.asks) for each in self.filters}
         asked = {word: value for word, value in asked.items() if value}
         async with open_port(address) as port:
             return await show(
                 lambda: _entries(port, self.path, wanted, most, asked),
                 options.output,
-                LISTS[self.path],
+                shown_lists()[self.path],
                 watch=options.watch,
             )
 
@@ -157,10 +163,10 @@ async def _entries(
     def part(**place: int) -> str:
         return f"{path}?{urlencode({**place, **asked})}"
 
-    first = await port.written(part(limit=most or _PAGE))
+    first = await port.written(part(limit=most or _MAX_ENTRIES_PER_PAGE))
     items = list(first["items"])
     while most is None and len(items) < first["total"]:
-        more = (await port.written(part(limit=_PAGE, offset=len(items))))["items"]
+        more = (await port.written(part(limit=_MAX_ENTRIES_PER_PAGE, offset=len(items))))["items"]
         if not more:
             break
         items += more
@@ -174,13 +180,74 @@ async def _entries(
     return answer
 
 
+class ListPage(Protocol):
+    """An answer that is a list: it says what its table shows (`stellwerk.answers`)."""
+
+    TITLES: ClassVar[Sequence[str]]
+    NONE: ClassVar[str]
+    """The sentence in place of an empty table."""
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The cells of each entry, under the titles."""
+        ...
+
+    def count(self) -> int:
+        """The entries that there are, on this page or not."""
+        ...
+
+    def remarks(self) -> Iterator[str]:
+        """Lines below the table."""
+        ...
+
+    def names(self) -> Iterator[str]:
+        """Each entry as an argument for commands."""
+        ...
+
+
+def shown_lists() -> Mapping[str, Shown[Any]]:
+    """The kinds of lists with their tables and names, by path; rich is imported with them."""
+    from stellwerk.answers.decisions import DecisionsPage  # noqa: PLC0415
+    from stellwerk.answers.devices import DevicesPage  # noqa: PLC0415
+    from stellwerk.answers.nodes import NodesPage  # noqa: PLC0415
+    from stellwerk.answers.queue import QueuePage  # noqa: PLC0415
+    from stellwerk_cli.commands.output import Shown  # noqa: PLC0415
+
+    def names(page: ListPage) -> Iterator[str]:
+        return page.names()
+
+    return {
+        "/queue": Shown(QueuePage, print_list, names),
+        "/decisions": Shown(DecisionsPage, print_list, names),
+        "/nodes": Shown(NodesPage, print_list, names),
+        "/explain/devices": Shown(DevicesPage, print_list, names),
+    }
+
+
+def print_list(page: ListPage, to: Printer) -> None:
+    """Print a list as `kubectl get` does, and how many entries are left out."""
+    from stellwerk_cli.commands.printer import Column  # noqa: PLC0415 rich
+
+    rows = list(islice(page.rows(), MAX_ROWS))
+    if not rows:
+        to.say(page.NONE)
+    else:
+        last = page.TITLES[-1]
+        to.table(
+            (Column(title, folds=True, is_one_line=title != last) for title in page.TITLES), rows
+        )
+        if page.count() > len(rows):
+            to.say(f"{page.count() - len(rows)} more: -o json has all")
+    for line in page.remarks():
+        to.say((line, "yellow"))
+
+
 def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
     """Say beside an empty list which namespaces it would have entries of."""
     from stellwerk_kube.names import suggestion  # noqa: PLC0415
     from stellwerk_kube.untrusted_text import printable  # noqa: PLC0415
 
-    more = "" if len(others) <= _MOST_NAMESPACES else ", …"
-    named = f"{', '.join(others[:_MOST_NAMESPACES])}{more}"
+    more = "" if len(others) <= _MAX_NAMESPACES else ", …"
+    named = f"{', '.join(others[:_MAX_NAMESPACES])}{more}"
     near = suggestion(namespace, others)
     line = f"nothing in namespace {namespace}{near}; there is in {named} (-A lists all)"
     sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")

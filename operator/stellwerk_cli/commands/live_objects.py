@@ -79,7 +79,7 @@ def read_live_objects(kubeconfig: str | None, context: str | None) -> ObjectsOfS
 
 
 def read_objects_to_simulate(kubeconfig: str | None, context: str | None) -> ObjectsOfServer:
-    """The same, with groups of pods and claims for devices as far as the cluster has them.
+    """Read the objects, with groups of pods and claims for devices as far as the cluster has them.
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.

@@ -126,9 +126,9 @@ class _Leader:
     lease: Lease
     namespace: str
     name: str
-    """Of the pod."""
+    """The pod's name."""
     doubt: str
-    """Why the pod may not be there, in brackets behind a failure; empty: the lease names it."""
+    """The doubt about the pod, in brackets behind a failure; empty: the lease names it."""
 
     @classmethod
     def of(cls, key: str, lease: Lease, unread: str) -> Self:
@@ -220,7 +220,7 @@ async def _nobody(
     leases: Mapping[tuple[str, str], Lease | None],
     unread: str,
 ) -> str:
-    """Why no operator was found, with the leases that operators of other names hold."""
+    """The reason for finding no operator, with the leases that operators of other names hold."""
     said = [f"no replica holds the lease {' or '.join(map('/'.join, leases))}"]
     other = leases.get(IN_PLACE)
     if other is not None and other.record.holder_identity:

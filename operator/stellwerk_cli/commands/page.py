@@ -79,7 +79,7 @@ async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None
     import signal  # noqa: PLC0415
     import webbrowser  # noqa: PLC0415
 
-    from stellwerk.answers.listings import ProfilesPage  # noqa: PLC0415
+    from stellwerk.answers.profiles import ProfilesPage  # noqa: PLC0415
     from stellwerk_cli.commands.operator_port import LeaderPort  # noqa: PLC0415
     from stellwerk_cli.page.server import open_page  # noqa: PLC0415
 

@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan, print the plan, and carry it out where that is asked for."""
+    from stellwerk_cli.commands.output import show_answer  # noqa: PLC0415 rich, as what follows
     from stellwerk_cli.commands.plan_fit import run as plan  # noqa: PLC0415
-    from stellwerk_cli.commands.tables import show_answer  # noqa: PLC0415 rich, as what follows
 
     live = read_objects_to_plan if options.plan == "fit" else read_live_objects
     return plan(options, live, _carry_out, show_answer)

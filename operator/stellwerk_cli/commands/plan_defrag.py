@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "defrag"
 HELP: Final = "which few pods to move so that whole nodes or GPUs become free"
-_MOST_MOVES: Final = 10
+_DEFAULT_MAX_MOVES: Final = 10
+"""Pods that a plan moves at most where no option says so."""
 _HIGHEST_OF_USERS: Final = 1_000_000_000
 _WAIT_SECONDS: Final = 300
 _MAX_NUMBER: Final = 10_000
@@ -87,8 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
         "--most-moves",
         metavar="N",
         type=WholeNumber(1, _MAX_NUMBER),
-        default=_MOST_MOVES,
-        help=f"no more than so many pods (default: {_MOST_MOVES})",
+        default=_DEFAULT_MAX_MOVES,
+        help=f"no more than so many pods (default: {_DEFAULT_MAX_MOVES})",
     )
     parser.add_argument(
         "--max-priority",

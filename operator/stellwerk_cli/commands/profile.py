@@ -17,6 +17,12 @@ from stellwerk_cli.commands.port_arguments import (
 from stellwerk_kube.untrusted_text import printable, printable_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from stellwerk.answers.profile_history import ProfileHistory
+    from stellwerk_cli.commands.output import Shown
+    from stellwerk_cli.commands.printer import Printer
     from stellwerk_cli.profile_revisions import History, Rollback
     from stellwerk_kube.json_values import JsonObject
 
@@ -88,11 +94,63 @@ def run(options: argparse.Namespace) -> int:
 async def _show(options: argparse.Namespace) -> None:
     from stellwerk.answers.answer import codec  # noqa: PLC0415
     from stellwerk.answers.profile_history import ProfileHistory  # noqa: PLC0415
-    from stellwerk_cli.commands.tables import HISTORY, show_written  # noqa: PLC0415
+    from stellwerk_cli.commands.output import show_written  # noqa: PLC0415
 
     history = await _history(options)
     written = codec(ProfileHistory).as_json(history.answer())
-    show_written(written, options.output, HISTORY)
+    show_written(written, options.output, shown_history())
+
+
+def shown_history() -> "Shown[ProfileHistory]":
+    """The kind of answer, its table and its names; rich is imported with it."""
+    from stellwerk.answers.profile_history import ProfileHistory  # noqa: PLC0415
+    from stellwerk_cli.commands.output import Shown  # noqa: PLC0415
+
+    return Shown(
+        ProfileHistory, print_history, lambda answer: [f"schedulerprofile/{answer.profile}"]
+    )
+
+
+def print_history(history: "ProfileHistory", to: "Printer") -> None:
+    """Print each accepted spec, newest first, with what differs from the one before."""
+    from stellwerk.answers.words import ago  # noqa: PLC0415
+    from stellwerk_cli.commands.printer import Column  # noqa: PLC0415 rich
+
+    revisions, name = history.revisions, history.profile
+    if not revisions:
+        to.say(f"SchedulerProfile {name} has no history here; -n names the operator's namespace")
+        return
+    columns = [
+        *(Column(title, is_number=True) for title in ("REVISION", "GENERATION")),
+        *(Column(title, is_one_line=True) for title in ("ACCEPTED", "REPLACED")),
+        Column("PODS", is_number=True),
+        Column("CHANGED", folds=True),
+    ]
+    rows = []
+    before = [each.spec for each in revisions[1:]] + [None]
+    for each, former in zip(revisions, before, strict=True):
+        row = (
+            f"{each.revision}",
+            f"{each.generation or ''}",
+            ago(each.accepted_at),
+            ago(each.replaced_at)
+            if each.replaced_at
+            else ("" if each is not revisions[0] else "in use"),
+            f"{each.scheduled_pods}",
+            _changed(former, each.spec),
+        )
+        rows.append(row)
+    to.table(columns, rows)
+
+
+def _changed(before: "Mapping[str, Any] | None", after: "Mapping[str, Any] | None") -> str:
+    """The fields of the spec that differ."""
+    if after is None:
+        return "not kept: too large, or no spec"
+    if before is None:
+        return ""
+    names = [name for name in {*before, *after} if before.get(name) != after.get(name)]
+    return ", ".join(sorted(names))[:200]
 
 
 async def _history(options: argparse.Namespace) -> "History":

@@ -19,8 +19,10 @@ from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head, WatchE
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import load_profile
+from stellwerk_cli.commands.output import show_answer, show_written
 from stellwerk_cli.commands.plan_defrag import TABLES
-from stellwerk_cli.commands.tables import POD, console, print_outcomes, show_answer, show_written
+from stellwerk_cli.commands.pod_table import POD
+from stellwerk_cli.commands.printer import Column, Printer, console
 from stellwerk_kube.compatibility import decided_as, older_meanings, patches_of
 from stellwerk_kube.errors import AbsentError, ConfigurationError, ProfileError
 from stellwerk_kube.json_values import JsonObject
@@ -38,8 +40,10 @@ from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Outcomes, Rerun
 from stellwerk_simulation.sources import read_recording
 
-_SHOWN: Final = 20
+_MAX_SHOWN_DIFFERENCES: Final = 20
+"""Differences that are printed. JSON has those that the replay keeps."""
 _SEED: Final = 42
+"""The seed of a rerun for which no seed is given."""
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -77,7 +81,7 @@ async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int], form
             title = path if len(seeds) == 1 else f"{path}, seed {seed}"
             rows.append((title, _run_again(file, manifest, seed, own)))
     if form in TABLES:
-        print_outcomes((_outcome_row(*row) for row in rows), console())
+        print_outcomes(rows, console())
     else:
         show_answer(_compared(rows), form, [title for title, _ in rows])
     releases = [release for _, outcomes in rows for release in outcomes.releases]
@@ -310,12 +314,12 @@ def _print(result: ReplayResult) -> None:
         print(f"{result.decisions} decisions{groups}, {result.equal} as recorded")
         if result.unknown:
             print(f"{result.unknown} for pods that the journal does not hold")
-        for each in result.differences[:_SHOWN]:
+        for each in result.differences[:_MAX_SHOWN_DIFFERENCES]:
             after = f"attempt {each.attempts}, after {each.seconds:.3f} s"
             print(printable(f"{each.key}, {after}:"))
             print(printable(f"  recorded: {each.recorded}"))
             print(printable(f"  now:      {each.replayed}"))
-        left = result.decisions - result.equal - result.unknown - _SHOWN
+        left = result.decisions - result.equal - result.unknown - _MAX_SHOWN_DIFFERENCES
         if left > 0:
             print(f"and {left} more")
     if result.bound_by_others:
@@ -328,17 +332,24 @@ def _print(result: ReplayResult) -> None:
         print("the journal holds no decision and no binding")
 
 
-def _outcome_row(title: str, outcomes: Outcomes) -> tuple[str, ...]:
-    """How the pods fared under one profile."""
-    return (
-        title,
-        f"{outcomes.placed}",
-        f"{outcomes.arrived}",
-        f"{outcomes.waited(0.5):.2f} s",
-        f"{outcomes.waited(0.99):.2f} s",
-        f"{outcomes.nodes_in_use:.1f}",
-        f"{outcomes.most_nodes_in_use}",
-        f"{outcomes.preempted}",
+def print_outcomes(rows: Iterable[tuple[str, Outcomes]], to: Printer) -> None:
+    """Print a line for each profile: how the pods fared under it."""
+    titles = ("PLACED", "OF", "WAITED P50", "P99", "NODES", "AT MOST", "PREEMPTED")
+    to.table(
+        [Column("PROFILE"), *(Column(title, is_number=True) for title in titles)],
+        (
+            (
+                profile,
+                f"{outcomes.placed}",
+                f"{outcomes.arrived}",
+                f"{outcomes.waited(0.5):.2f} s",
+                f"{outcomes.waited(0.99):.2f} s",
+                f"{outcomes.nodes_in_use:.1f}",
+                f"{outcomes.most_nodes_in_use}",
+                f"{outcomes.preempted}",
+            )
+            for profile, outcomes in rows
+        ),
     )
 
 

@@ -5,27 +5,24 @@ that a command prints as JSON or YAML is in it, by the `kind` that is printed.
 """
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import orjson
 
 from stellwerk.answers.answer import PortAnswer, schemas
-from stellwerk_cli.commands.tables import (
-    API_VERSION,
-    CLAIM,
-    DEVICE,
-    DIAGNOSIS,
-    DUMP,
-    GROUP,
-    HISTORY,
-    LISTS,
-    NODE,
-    POD,
-    SHADOW,
-    WHAT_IF,
-    WORKLOAD,
-    Shown,
-)
+from stellwerk_cli.commands.device_tables import CLAIM, DEVICE
+from stellwerk_cli.commands.doctor import shown_diagnosis
+from stellwerk_cli.commands.dump import shown_dump
+from stellwerk_cli.commands.group_table import GROUP
+from stellwerk_cli.commands.listings import shown_lists
+from stellwerk_cli.commands.node_table import NODE
+from stellwerk_cli.commands.output import API_VERSION, Shown
+from stellwerk_cli.commands.pod_table import POD
+from stellwerk_cli.commands.profile import shown_history
+from stellwerk_cli.commands.shadow import shown_shadow
+from stellwerk_cli.commands.what_if_table import WHAT_IF
+from stellwerk_cli.commands.workload_table import WORKLOAD
 from stellwerk_simulation.answers import (
     BenchAnswer,
     DefragAnswer,
@@ -36,25 +33,27 @@ from stellwerk_simulation.answers import (
     SweepAnswer,
 )
 
+SHOWN: Final[Sequence[Shown[Any]]] = (
+    POD,
+    GROUP,
+    NODE,
+    DEVICE,
+    CLAIM,
+    WORKLOAD,
+    WHAT_IF,
+    shown_shadow(),
+    shown_history(),
+    shown_dump(),
+    shown_diagnosis(),
+    *shown_lists().values(),
+)
+"""Every answer that has a table."""
+
 
 def printed_kinds() -> list[type[PortAnswer]]:
     """The classes of the answers that commands print."""
-    shown: tuple[Shown[Any], ...] = (
-        POD,
-        GROUP,
-        NODE,
-        DEVICE,
-        CLAIM,
-        WORKLOAD,
-        WHAT_IF,
-        SHADOW,
-        HISTORY,
-        DUMP,
-        DIAGNOSIS,
-        *LISTS.values(),
-    )
     return [
-        *(each.kind for each in shown),
+        *(each.kind for each in SHOWN),
         SimulationAnswer,
         SweepAnswer,
         FitAnswer,

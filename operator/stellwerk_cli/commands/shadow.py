@@ -4,7 +4,7 @@ The command line calls it. Invariant: it only reads.
 """
 
 import argparse
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from stellwerk_cli.commands.port_arguments import (
@@ -14,11 +14,18 @@ from stellwerk_cli.commands.port_arguments import (
     port_address,
 )
 
+if TYPE_CHECKING:
+    from stellwerk.answers.shadow import ShadowDiff
+    from stellwerk_cli.commands.output import Shown
+    from stellwerk_cli.commands.printer import Printer
+
 HELP: Final = "say what a shadow profile would have decided otherwise, and which plugin made it so"
 EXAMPLES: Final = (
     "shadow diff packing-next",
     "shadow diff packing-next -o json",
 )
+_MAX_DIFFERENCES: Final = 50
+"""Differences in a table, the newest ones. JSON has all that the operator keeps."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +48,50 @@ def run(options: argparse.Namespace) -> int:
 
 async def _show(address: PortAddress, path: str, form: str) -> None:
     from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk_cli.commands.tables import SHADOW, show  # noqa: PLC0415
+    from stellwerk_cli.commands.output import show  # noqa: PLC0415
 
     async with open_port(address) as port:
-        await show(lambda: port.written(path), form, SHADOW)
+        await show(lambda: port.written(path), form, shown_shadow())
+
+
+def shown_shadow() -> "Shown[ShadowDiff]":
+    """The kind of answer, its table and its names; rich is imported with it."""
+    from stellwerk.answers.shadow import ShadowDiff  # noqa: PLC0415
+    from stellwerk_cli.commands.output import Shown  # noqa: PLC0415
+
+    return Shown(ShadowDiff, print_shadow, lambda answer: (each.pod for each in answer.differences))
+
+
+def print_shadow(answer: "ShadowDiff", to: "Printer") -> None:
+    """Print the counts of a shadow, and the newest differences."""
+    from stellwerk_cli.commands.printer import Column  # noqa: PLC0415 rich
+
+    found = "no decision was compared yet"
+    if answer.compared:
+        found = (
+            f"{answer.differing} of {answer.compared} decisions differ; its own nodes score "
+            f"{answer.mean_gain} more on the average"
+        )
+    to.say(f"{answer.profile} decides beside {answer.shadow_of}: {found}")
+    left_out = [
+        f"{number} {what}"
+        for number, what in ((answer.skipped, "skipped"), (answer.failed, "failed"))
+        if number
+    ]
+    if left_out:
+        to.say(f"of {answer.decisions} decisions, {' and '.join(left_out)}")
+    if answer.groups:
+        to.say(f"{answer.groups} of the compared decisions are on groups of pods")
+    if not answer.differences:
+        return
+    columns = [
+        *(Column(title, folds=True) for title in ("POD", "NODE", "SHADOW'S")),
+        *(Column(title, is_number=True) for title in ("SCORE", "SHADOW'S")),
+        Column("MADE BY", folds=True),
+    ]
+    rows = []
+    for each in answer.differences[:_MAX_DIFFERENCES]:
+        why = ": ".join(filter(None, (each.plugin, each.reason)))
+        scores = ("" if total is None else f"{total}" for total in (each.total, each.shadow_total))
+        rows.append((each.pod, each.node or "none", each.shadow_node or "none", *scores, why))
+    to.table(columns, rows)

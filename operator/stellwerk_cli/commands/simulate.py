@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulate, and print the table."""
+    from stellwerk_cli.commands.output import show_answer  # noqa: PLC0415 rich
     from stellwerk_cli.commands.simulation import run as simulate  # noqa: PLC0415
-    from stellwerk_cli.commands.tables import show_answer  # noqa: PLC0415 rich
 
     return simulate(options, read_objects_to_simulate, _replay, show_answer)
 

@@ -103,7 +103,7 @@ def _print(versions: Versions, form: str) -> None:
             ]
             sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     else:
-        from stellwerk_cli.commands.tables import write_for_programs  # noqa: PLC0415 rich
+        from stellwerk_cli.commands.output import write_for_programs  # noqa: PLC0415 rich
 
         write_for_programs(versions.as_json(), form, "Version")
     sys.stdout.flush()

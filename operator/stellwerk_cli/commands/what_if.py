@@ -147,7 +147,8 @@ def run(options: argparse.Namespace) -> int:
 async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> bool:
     """Print the answer; whether a pod gets no node, or does not leave the one that is drained."""
     from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
-    from stellwerk_cli.commands.tables import WHAT_IF, show  # noqa: PLC0415
+    from stellwerk_cli.commands.output import show  # noqa: PLC0415
+    from stellwerk_cli.commands.what_if_table import WHAT_IF  # noqa: PLC0415
 
     async with open_port(address) as port:
         answer = await show(lambda: port.written("/what-if", body), form, WHAT_IF)

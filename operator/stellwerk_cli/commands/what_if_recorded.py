@@ -22,8 +22,9 @@ from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.shadows import BesideGroup, Shadows
 from stellwerk.profiles.spec.profile import KIND, LoadedProfile, load_profile
 from stellwerk.world.decide import Decision
+from stellwerk_cli.commands.output import show_written
 from stellwerk_cli.commands.replay import entries_for
-from stellwerk_cli.commands.tables import SHADOW, show_written
+from stellwerk_cli.commands.shadow import shown_shadow
 from stellwerk_kube.errors import ConfigurationError, ProfileError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.untrusted_text import printable
@@ -56,7 +57,7 @@ async def _print(file: Path, profile: Path, last: int, form: str) -> None:
     if journal.damage:
         sys.stderr.write(printable(f"stellwerk: compared up to here: {journal.damage}") + "\n")
     written = codec(ShadowDiff).as_json(answer)
-    show_written(written, form, SHADOW)
+    show_written(written, form, shown_shadow())
 
 
 class _Beside:
@@ -67,7 +68,7 @@ class _Beside:
         spec = manifest.get("spec")
         spec = dict(spec) if isinstance(spec, dict) else {}
         self.scheduler_name = str(spec.pop("schedulerName", ""))
-        """Of the decisions that are compared."""
+        """The schedulerName of the decisions that are compared."""
         if not self.scheduler_name:
             raise ConfigurationError(f"{file}: spec.schedulerName: required")
         for only_of_active in ("selector", "extenders"):

@@ -103,7 +103,7 @@ class Conversion:
     """SchedulerProfile objects, ready to apply, each behind the Secrets that it names."""
 
     warnings: tuple[str, ...]
-    """What has no counterpart, or means something else now."""
+    """Settings that have no counterpart, or mean something else now."""
 
     flags: tuple[str, ...] = ()
     """The flags of `stellwerk run`, in a cluster, without which the manifests do not work."""

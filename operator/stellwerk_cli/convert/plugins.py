@@ -122,7 +122,7 @@ _OF_CLIENTS: Final = frozenset({"kubeMaster", "kubeConfigPath"})
 """Arguments of old versions of that plugin that say how to reach the API server."""
 _GROUP_POINT: Final = "podGroupPostFilter"
 _GROUP_PLUGINS: Final = ("DefaultPreemption", "DynamicResources")
-"""What does its work by default there."""
+"""The plugins that do its work by default there."""
 
 Arguments = dict[str, tuple[str, Mapping[str, Any]]]
 """The arguments of each plugin, with the path they stand at."""

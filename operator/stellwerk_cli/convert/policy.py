@@ -47,7 +47,7 @@ _PREDICATES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _MANDATORY: Final = frozenset({"TaintToleration", "NodeUnschedulable"})
-"""What kube-scheduler filtered by whatever the policy said."""
+"""The plugins by which kube-scheduler filtered whatever the policy said."""
 
 _PRIORITIES: Final[Mapping[str, str]] = {
     "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",

@@ -265,7 +265,7 @@ def _row(pod: PodInfo, why: str, width: int) -> Iterator[str]:
 
 _HARD: Final = (NO_SCHEDULE, NO_EXECUTE)
 _SCORES: Final = 2
-"""So many scores are named."""
+"""Scores that are named."""
 
 
 def reason(explanation: PodExplanation | None) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import accumulate, pairwise
 from typing import Final
 
-from stellwerk.answers.listings import QueueSample
+from stellwerk.answers.queue import QueueSample
 from stellwerk_kube.clock import parse_moment
 
 WIDTH: Final = 1000

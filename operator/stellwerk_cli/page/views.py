@@ -27,28 +27,21 @@ from markupsafe import Markup, escape
 
 from stellwerk import __version__
 from stellwerk.answers.answer import PortAnswer, codec
+from stellwerk.answers.decisions import DecisionsPage
+from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation, DevicesPage
 from stellwerk.answers.group import GroupExplanation
-from stellwerk.answers.listings import (
-    ClaimExplanation,
-    DecisionsPage,
-    DeviceExplanation,
-    DevicesPage,
-    NodeExplanation,
-    NodeFields,
-    NodesPage,
-    OwnedPods,
-    ProfilesPage,
-    QueueHistoryPage,
-    QueuePage,
-)
+from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
 from stellwerk.answers.pod import (
     PodExplanation,
     RecomputedVerdicts,
     ScoreFields,
     read_names_near,
 )
+from stellwerk.answers.profiles import ProfilesPage
+from stellwerk.answers.queue import QueueHistoryPage, QueuePage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
+from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.troubleshooting import entry_of, sections
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
@@ -129,7 +122,7 @@ class Cell:
 
     text: str
     step: int
-    """Of the colour scale."""
+    """The step of the colour scale."""
     title: str
 
 
@@ -217,12 +210,12 @@ _NOT_FOUND: Final = 404
 _NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
 """Conditions of a profile that are bad when they are true."""
 _LONGEST_QUERY: Final = 6000
-"""Of an address; what is longer is answered without one."""
+"""Characters of an address with a query; a longer one is answered without its query."""
 _MOST_PAGES: Final = 1_000_000
 _MOST_RESOURCES: Final = 10
 FOLLOW_SECONDS: Final = 2
 FOLLOW_SLOWLY_SECONDS: Final = 10
-"""Where the operator computes the answer anew each time."""
+"""Seconds between two questions where the operator computes the answer anew each time."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
 _NO_API: Final = "this page has no way to the API server"
 
@@ -285,7 +278,7 @@ class SubjectPage:
     """The path of the operator's port."""
     kind: type[ClaimExplanation | DeviceExplanation | GroupExplanation]
     name: str
-    """Of the template, and of the answer in it."""
+    """The name of the template, and of the answer in it."""
     words: tuple[str, ...]
     """The command that asks the same."""
     follow: int

@@ -41,7 +41,7 @@ class Comparison:
         return union(self.modified, self.added)
 
     def without(self, ignored: FieldSet) -> Comparison:
-        """The same without some fields and all below them."""
+        """Copy the comparison without some fields and all below them."""
         return Comparison(
             without_trees(self.added, ignored),
             without_trees(self.modified, ignored),

@@ -55,7 +55,7 @@ GATES: Final = (
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"
 GANGS: Final = frozenset((GENERIC_WORKLOAD, GANG_SCHEDULING, TOPOLOGY, PREEMPTION))
-"""What gangs of plain pods need in 1.36."""
+"""Gates that gangs of plain pods need in 1.36."""
 
 
 def gates_of(release: str) -> dict[str, Gate]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_OPERATIONS: Final = 10_000
 _MOST_BYTES: Final = 3 << 20
-"""What copies may grow a document to: a copy of a copy doubles it."""
+"""Bytes that copies may grow a document to: a copy of a copy doubles it."""
 _OPERATION: Final = "handlers.jsonPatchOp"
 _TEXTS: Final = ("op", "path", "from")
 _INDEX: Final = re.compile(r"-?\d{1,9}")

@@ -36,7 +36,7 @@ _HEX_DIGITS: Final = 4
 _MARKUP: Final = tuple(
     (sign.encode(), f"\\u{ord(sign):04x}".encode()) for sign in "<>&\u2028\u2029"
 )
-"""What Go's encoder escapes so that a browser takes no part of a text for markup."""
+"""Characters that Go's encoder escapes so that a browser takes no part of a text for markup."""
 _QUOTED: Final = {0x27: r"'\''", 0x22: "'\"'", 0x5C: r"'\\'"}
 _NAMED: Final = {7: r"\a", 8: r"\b", 9: r"\t", 10: r"\n", 11: r"\v", 12: r"\f", 13: r"\r"}
 

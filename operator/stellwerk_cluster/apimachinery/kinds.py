@@ -86,7 +86,7 @@ class ResourceKind:
     list_kind: str = ""
     """Kind of a list; empty: the kind and `List`."""
     warning: str = ""
-    """What every answer about the kind warns of."""
+    """The warning in every answer about the kind."""
     inert: bool = False
     """Whether its objects are only stored: nothing acts on them, and writes say so."""
     gate: str = ""
@@ -106,7 +106,7 @@ class ResourceKind:
     custom: bool = False
     """Whether a CustomResourceDefinition added the kind."""
     scale_paths: tuple[str, str, str] = (".spec.replicas", ".status.replicas", "")
-    """Where a custom kind has the replicas that are wanted, those there are, and their selector."""
+    """Paths in a custom kind: the replicas that are wanted, those there are, and their selector."""
     converted: bool = False
     """Whether stored objects may have another form than that of the version: there are several
     versions, or the definition has changed.

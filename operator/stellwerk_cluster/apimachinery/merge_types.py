@@ -90,7 +90,7 @@ class MergeType(NamedTuple):
 
     members: MergeMap | None = None
     scalar: str = ""
-    """Which scalars: string, numeric, boolean or untyped; empty: none."""
+    """The kind of scalars: string, numeric, boolean or untyped; empty: none."""
     items: MergeList | None = None
 
     def part(self, value: JsonValue) -> MergeMap | MergeList | str:

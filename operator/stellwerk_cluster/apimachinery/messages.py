@@ -57,7 +57,7 @@ list inside a map.
 
 
 _NO_WORD: Final = re.compile(r"\W")
-"""What names of fields have in JSON and cannot have in messages, such as the sign of `$ref`."""
+"""Characters that names of fields have in JSON and not in messages, such as the sign of `$ref`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 DEFAULT_RELEASE: Final = "1.37"
-"""Of a cluster that a command makes, where no flag names another."""
+"""The release of a cluster that a command makes, where no flag names another."""
 RECORDED_RELEASE: Final = "1.36"
-"""Of a cluster that is made in process and names none: the one whose answers are recorded."""
+"""The release of a cluster made in process that names none: the one whose answers are recorded."""
 _PATCHES: Final = {"1.36": "v1.36.2", "1.37": "v1.37.0", "1.38": "v1.38.0"}
 RELEASES: Final = tuple(_PATCHES)
 BINDING_TARGETS: Final = "the target of a binding is the name of a node"
@@ -36,7 +36,7 @@ _RULES: Final = {
     ),
     **dict.fromkeys((VERSIONED_ANSWERS, MISSING_AS_JSON, SERVED_GATES), "1.38"),
 }
-"""What the API server does anew, by the release that began it."""
+"""New behaviour of the API server, by the release that began it."""
 _STABILITY: Final = {
     "api/all": re.compile(r"v\d+((alpha|beta)\d+)?"),
     "api/ga": re.compile(r"v\d+"),

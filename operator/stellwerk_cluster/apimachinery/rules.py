@@ -55,7 +55,7 @@ class ValidationRule:
     message: str
     reason: str
     path: str
-    """Where errors are reported, below the value that the rule is about."""
+    """The place of errors, below the value that the rule is about."""
     optional: bool
     """Whether it runs without an old value, and sees the old value as an optional."""
     uses_old: bool

@@ -83,7 +83,7 @@ class KindStrategy:
     warn: Callable[[JsonObject, JsonObject | None], Iterable[str]] = _no_warnings
     """(new, stored; None for a new object) What is allowed and deserves a word."""
     metadata_layers: tuple[int, int] = (1, 1)
-    """How often an update of the kind looks at changed metadata, and at metadata as such."""
+    """The number of looks that an update takes at changed metadata, and at metadata as such."""
     admit_delete: Callable[[JsonObject, Reader, ResourceKind], None] = _nothing
     name_errors: Callable[[str], Sequence[str]] = subdomain_errors
     status_in_create: bool = False

@@ -370,7 +370,7 @@ _FORMATS: Final[dict[str, Callable[[str], object]]] = {
     "ipv6": IPv6Address,
     "uuid": UUID,
 }
-"""What reads a text of a format, or raises ValueError; other formats are not checked."""
+"""Readers of texts by format, which raise ValueError; other formats are not checked."""
 _GO_FORMATS: Final = {"integer": "int64", "number": "float64"}
 
 
@@ -509,7 +509,7 @@ _GO_WORDS: Final = {
     "invalid named capture group": "invalid named capture",
     "trailing \\": "trailing backslash at end of expression",
 }
-"""What RE2 says, and Go's package of the same syntax."""
+"""Messages of RE2, and of Go's package of the same syntax."""
 
 
 def pattern_error(pattern: str) -> str:

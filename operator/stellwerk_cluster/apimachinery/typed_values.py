@@ -34,7 +34,7 @@ class MergeTypeError(Exception):
 
 
 Problem: TypeAlias = tuple[str, str]
-"""Where something is wrong, as a path, and what."""
+"""A mistake: its place, as a path, and what is wrong."""
 
 
 # Items of lists.

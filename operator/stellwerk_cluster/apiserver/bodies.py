@@ -47,7 +47,7 @@ _PLAIN_KINDS: Final = {
     "Scale": ("autoscaling", ("autoscaling/v1",)),
     "TokenRequest": ("authentication", ("authentication.k8s.io/v1",)),
 }
-"""What subresources are given: the Go package and the versions, the first where none is named."""
+"""Kinds that subresources take: the Go package and the versions, the first where none is named."""
 _DELETE_OPTIONS: Final = "DeleteOptions"
 _META_SCHEME: Final = "pkg/apis/meta/internalversion/scheme/register.go:27"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _HASHED_VERSIONS: Final = {"customresourcedefinitions.apiextensions.k8s.io": "v1beta1"}
-"""Of kinds that the API server stores in a version that it does not serve."""
+"""Storage versions of kinds that the API server stores in a version that it does not serve."""
 _HASH_BYTES: Final = 8
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

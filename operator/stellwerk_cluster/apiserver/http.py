@@ -90,9 +90,9 @@ _FUTURE_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.05
 LARGEST_BODY_BYTES: Final = 3 << 20
 _USER: Final = web.RequestKey("user", User)
-"""Where a request carries the user that sent it."""
+"""The key under which a request carries the user that sent it."""
 _WARNINGS: Final = web.RequestKey("warnings", list[str])
-"""Where a write carries the warnings of its answer, which a refusal has, too."""
+"""The key under which a write carries the warnings of its answer, which a refusal has, too."""
 _PATCHES: Final = (
     patching.JSON_PATCH,
     patching.MERGE_PATCH,
@@ -122,7 +122,7 @@ class _Warned:
 
     texts: dict[str, None] = field(default_factory=dict)
     characters: int = 0
-    """Of those in its headers."""
+    """Characters in its headers."""
     cut: bool = False
     """Whether they were more than headers take, and each is shortened."""
 
@@ -153,7 +153,7 @@ class ApiServer:
         self._watches = watches
         self._non_resource_paths = non_resource_paths
         self.object_reader = ObjectReader(api)
-        """Where objects are read; kinds whose objects are computed are added here."""
+        """The reader of objects; kinds whose objects are computed are added here."""
         self.pod_logs: PodLogs | None = None
         """Answers requests for logs; None: no kubelet keeps any."""
         self._methods: dict[str, Method] = {

@@ -41,7 +41,7 @@ class NonResourcePaths:
     def __init__(self, kinds: KindTable, openapi: OpenApi) -> None:
         """Describe `kinds`."""
         self.tokens: ServiceTokens | None = None
-        """Whose keys are published; None: no tokens are issued."""
+        """The tokens whose keys are published; None: no tokens are issued."""
         self._release = kinds.release
         self._discovery = Discovery(kinds)
         self._openapi = openapi

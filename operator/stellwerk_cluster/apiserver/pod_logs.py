@@ -36,7 +36,7 @@ _TEXT: Final = {"Content-Type": "text/plain"}
 
 
 LogLine: TypeAlias = tuple[str, str]
-"""When (RFC 3339, in UTC), and what."""
+"""A line of a log: its time (RFC 3339, in UTC) and its text."""
 PodLog: TypeAlias = "Callable[[JsonObject, str, bool], Sequence[LogLine]]"
 """The log of a container of a pod (empty: of its only one), of the run before if so asked.
 

@@ -27,7 +27,7 @@ PLACED: Final = "scheduling.stellwerk.dev/Placed"
 WAITING: Final = "scheduling.stellwerk.dev/Waiting"
 """The condition of a group that was placed before, and waits again."""
 _MOST: Final = 3
-"""So many of a list are shown."""
+"""Entries of a list that are shown."""
 
 
 def age_text(since: str | None, now: datetime) -> str:

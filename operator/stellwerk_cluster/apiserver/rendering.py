@@ -53,7 +53,8 @@ class ResponseFormat:
     """
     version: str = "v1"
     include: str = "Metadata"
-    """What the rows of a table carry beside their cells: Metadata, Object or None."""
+    """The part of objects that the rows of a table carry beside their cells: Metadata, Object or
+    None."""
 
     def including(self, query: Mapping[str, str]) -> ResponseFormat:
         """The form with the query's includeObject.

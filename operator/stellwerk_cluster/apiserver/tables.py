@@ -39,13 +39,13 @@ _DEFAULTS: Final[dict[str, Callable[[str], JsonValue]]] = {
     "integer": int,
     "boolean": "true".__eq__,
 }
-"""How the default of a column is read that shows no text."""
+"""Readers of the default of a column that shows no text."""
 _AGE: Final[JsonObject] = {
     "name": "Age",
     "type": "date",
     "jsonPath": ".metadata.creationTimestamp",
 }
-"""What a definition without columns shows beside the name."""
+"""Columns that a definition without columns shows beside the name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ _Loader.add_implicit_resolver(_BOOLEAN, re.compile("[yYnN]$"), list("yYnN"))
 
 
 class _YieldingLoader(_Loader):
-    """The same, composed in Python: another thread has its turn in between.
+    """A loader that composes in Python: another thread may run in between.
 
     libyaml composes a whole document without one.
     """

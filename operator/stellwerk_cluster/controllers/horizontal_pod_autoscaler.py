@@ -42,7 +42,7 @@ _AUTOSCALERS: Final = "horizontalpodautoscalers.autoscaling"
 _SYNC_SECONDS: Final = 15.0
 _TOLERANCE: Final = 0.1
 _DOWN_SECONDS: Final = 300.0
-"""So long the highest number that was wanted holds."""
+"""Time for which the highest number that was wanted holds."""
 _MILLI: Final = 1000
 _SCALED: Final = {
     "Deployment": ("deployments", "apps"),

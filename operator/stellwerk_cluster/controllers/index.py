@@ -44,7 +44,7 @@ class Index:
         """Index everything that is in the store of `api`, and follow it."""
         self._api = api
         self.used = used
-        """What a running pod uses: cpu in millicores, memory in bytes."""
+        """Usage of a running pod: cpu in millicores, memory in bytes."""
         self.by_uid: dict[str, Location] = {}
         self._dependents: dict[str, dict[Location, None]] = {}
         self._pods_by_node: dict[str, dict[Key, None]] = {}

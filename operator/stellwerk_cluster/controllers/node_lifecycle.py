@@ -62,7 +62,7 @@ class Zone:
     waiting: dict[str, None] = field(default_factory=dict)
     """Nodes in the order in which they will be tainted."""
     next_at: float = 0.0
-    """When the next node may be tainted, monotonic."""
+    """The time at which the next node may be tainted, monotonic."""
 
     @property
     def state(self) -> ZoneState:
@@ -149,7 +149,7 @@ class Zones:
 
 
 NODE_MONITOR_GRACE_SECONDS: Final = 50.0
-"""How long a lease may go without renewal."""
+"""Time that a lease may go without renewal."""
 _PREFIX: Final = "node.kubernetes.io/"
 _PRESSURE_TAINTS: Final = {
     "MemoryPressure": f"{_PREFIX}memory-pressure",

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 QUARANTINE_SECONDS: Final = 40.0
-"""How long a node must be gone before its pods follow: it may register again."""
+"""Time that a node must be gone before its pods follow: it may register again."""
 PERIOD_SECONDS: Final = 20.0
-"""How often finished pods are counted."""
+"""Time between two counts of finished pods."""
 MOST_FINISHED: Final = 12_500
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _GONE: Final = "PodGC: node no longer exists"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _CHANGEABLE: Final = ("services", "persistentvolumeclaims")
 """Resources besides pods of which an update may use less."""
 _TOGETHER_SECONDS: Final = 0.2
-"""What goes within this time is counted once: a namespace of thousands of pods is emptied at
+"""Time within which deletions are counted once: a namespace of thousands of pods is emptied at
 once.
 """
 

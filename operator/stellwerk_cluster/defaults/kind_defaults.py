@@ -176,7 +176,7 @@ def prepare_workload(workload: JsonObject, _cluster: Reader) -> None:
 def admit_workload_update(
     new: JsonObject, _old: JsonObject, cluster: Reader, _kind: ResourceKind
 ) -> None:
-    """The same of a changed one."""
+    """Prepare a changed object."""
     prepare_workload(new, cluster)
 
 
@@ -191,7 +191,7 @@ def prepare_slice(slice_: JsonObject, cluster: Reader) -> None:
 def admit_slice_update(
     new: JsonObject, _old: JsonObject, cluster: Reader, _kind: ResourceKind
 ) -> None:
-    """The same of a changed slice."""
+    """Prepare a changed slice."""
     prepare_slice(new, cluster)
 
 

@@ -87,14 +87,14 @@ def drop_group_of_pod(pod: JsonObject, old: JsonObject | None, cluster: Reader) 
 
 
 def drop_group_of_new_template(owner: JsonObject, cluster: Reader, _kind: ResourceKind) -> None:
-    """The same for the pods of a new object with a template."""
+    """Drop the group of the pods of a new object with a template."""
     _drop(owner, None, cluster, _template_of(owner))
 
 
 def drop_group_of_template(
     new: JsonObject, old: JsonObject, cluster: Reader, _kind: ResourceKind
 ) -> None:
-    """The same for the pods of a changed object with a template."""
+    """Drop the group of the pods of a changed object with a template."""
     _drop(new, old, cluster, _template_of(new))
 
 

@@ -124,7 +124,7 @@ class Strike:
     title: str
     fault: AnyFault
     number: int
-    """How many requests the entry has struck before this one."""
+    """Requests that the entry has struck before this one."""
     draws: Draws
 
 
@@ -135,7 +135,7 @@ class FaultPlan:
         """Draw with `seed`; the table comes into force with `arm`."""
         self.seed = seed
         self.struck: Counter[str] = Counter()
-        """How often each entry has struck, by its title; endings and events of watches too."""
+        """Strikes of each entry, by its title; endings and events of watches count too."""
         self._entries = list(zip(table.titles(), table.faults, strict=True))
         self._clock = clock
         self._armed_at_seconds: float | None = None

@@ -120,7 +120,7 @@ class Fault(BaseModel):
     """Only clients whose User-Agent begins with this."""
     probability: float = Field(default=1.0, gt=0, le=1)
     every: Annotated[int, Field(ge=1)] | None = None
-    """Of the requests that match, every n-th."""
+    """The step at which matching requests are struck: every n-th."""
     times: Annotated[int, Field(ge=1)] | None = None
     """At most so often."""
     between: Annotated[tuple[NotNegative, NotNegative], AfterValidator(_in_order)] | None = None
@@ -205,7 +205,7 @@ class StreamEnding(StreamFault):
     """Something that ends a stream, at an event or after some time, whichever is first."""
 
     after_events: Annotated[int, Field(ge=0)] | None = None
-    """So many events pass; the next one brings the end."""
+    """Events that pass before the one that brings the end."""
     after_seconds: Seconds | None = None
     """Since the watch began. Neither of the two: at once."""
 
@@ -242,7 +242,7 @@ class EventFault(StreamFault):
     """A fault of single events."""
 
     share: float = Field(default=1.0, gt=0, le=1)
-    """Of the events."""
+    """The share of the events."""
     types: tuple[Literal["ADDED", "MODIFIED", "DELETED"], ...] = ()
     """Empty: all."""
 
@@ -285,7 +285,7 @@ class Outage(Fault):
 
     fault: Literal["outage"] = "outage"
     history: Literal["kept", "forgotten", "older"] = "kept"
-    """What is known afterwards.
+    """The changes that are known afterwards.
 
     forgotten: watches from versions before it are answered 410. older: the objects, and the
     counter of versions, are as they were `revisions` changes before it (a restored backup); only
@@ -333,7 +333,7 @@ class FaultTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int | None = None
-    """Of every draw; without one, a new one for every run, which is shown."""
+    """The seed of every draw; without one, a new one for every run, which is shown."""
     faults: tuple[AnyFault, ...] = ()
 
     def titles(self) -> tuple[str, ...]:

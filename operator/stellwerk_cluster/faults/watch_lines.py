@@ -73,7 +73,7 @@ class Close:
     """The end of a stream."""
 
     last: bytes = b""
-    """What is still sent."""
+    """Bytes that are still sent."""
     silent_seconds: float = 0.0
     """Nothing happens for so long before the end."""
     reset: bool = False
@@ -104,7 +104,7 @@ class LineSchedule:
         self._latest_of_all_seconds = now_seconds
         self._recent: deque[bytes] = deque(maxlen=_REMEMBERED)
         self.close: Close | None = None
-        """How the stream ends, once that is due."""
+        """The end of the stream, once that is due."""
 
     def accept(self, line: bytes, now_seconds: float) -> None:
         """Take a line from the API."""

@@ -44,7 +44,7 @@ class Published:
 
     driver: str
     node_labels: Mapping[str, str]
-    """Of the nodes that it runs on; empty: every node."""
+    """Labels of the nodes that it runs on; empty: every node."""
     devices: Sequence[JsonObject]
     shared_counters: Sequence[JsonObject]
 

@@ -448,12 +448,12 @@ _ORDER: Final = (
     NODEFS_INODES,
     PIDS,
 )
-"""Which signal is dealt with first: memory before disk."""
+"""The order in which signals are dealt with: memory before disk."""
 
 
 @dataclass(slots=True)
 class EvictionState:
-    """Of one node."""
+    """The state of one node."""
 
     configuration: KubeletConfiguration
     first_met: dict[Threshold, float] = field(default_factory=dict)

@@ -75,7 +75,7 @@ class Threshold:
     signal: str
     amount: ThresholdValue
     grace_seconds: float | None = None
-    """How long a soft threshold is met before pods go; None: a hard one."""
+    """Time that a soft threshold is met before pods go; None: a hard one."""
     minimum_reclaim: ThresholdValue = field(default_factory=ThresholdValue)
 
     @property
@@ -101,11 +101,11 @@ class KubeletConfiguration:
 
     thresholds: tuple[Threshold, ...] = field(default_factory=_default_thresholds)
     transition_seconds: float = 300.0
-    """How long a condition stays after its thresholds are no longer met."""
+    """Time that a condition stays after its thresholds are no longer met."""
     max_pod_grace_seconds: int = 0
     """The grace of pods that a soft threshold evicts, at most."""
     reserved: Mapping[str, int] = field(default_factory=dict)
-    """What system and kube keep for themselves, cpu in millicores."""
+    """Amounts that system and kube keep for themselves, cpu in millicores."""
     memory_notification: bool = False
     """Whether the kernel says at once when memory falls below a threshold."""
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 RUN_SECONDS_ANNOTATION: Final = "stellwerk.dev/run-seconds"
-"""How long the containers of a pod run before they end by themselves."""
+"""The annotation with the time that a pod's containers run before they end by themselves."""
 _FIRST_POD_ADDRESS: Final = IPv4Address("10.64.0.1")
 _ADDRESSES: Final = 1 << 22
 _FIRST_BACK_OFF_SECONDS: Final = 10
@@ -80,13 +80,13 @@ class KubeletOptions:
     respect_grace: bool = False
     """Use up the whole grace period, as a container that ignores its signal would."""
     stages: tuple[Stage, ...] = ()
-    """What a file says of how pods live."""
+    """Stages of pods' lives, from a file."""
     configuration: KubeletConfiguration | None = None
     """Thresholds of eviction and what is reserved; None: the kubelet's defaults, and all that a
     node has is allocatable.
     """
     devices: tuple[DeviceDescription, ...] = ()
-    """What drivers publish on the nodes."""
+    """Devices that drivers publish on the nodes."""
     tells_of_containers: bool = False
     """Whether there are events of each container that starts or is stopped; they cost memory."""
 

@@ -34,9 +34,9 @@ OOM_KILLED: Final = "OOMKilled"
 """In place of an exit code: the kernel has killed them for want of memory."""
 _LONGEST_SECONDS: Final = 1e9
 JOB_RUN_SECONDS: Final = 10.0
-"""How long the pods of Jobs run of which nothing is said; other pods run without end."""
+"""Time that pods of Jobs run if no other is given; other pods run without end."""
 STDIN_RUN_SECONDS: Final = 2.0
-"""The same of pods that read what is typed (`stdinOnce`), as `kubectl run -i` makes them."""
+"""Time that pods run which read what is typed (`stdinOnce`), as `kubectl run -i` makes them."""
 _EXIT_CODES: Final = range(256)
 
 
@@ -47,21 +47,21 @@ class Lifecycle:
     start_seconds: float = 0.5
     """From binding to the start of its first container: sandbox and images."""
     init_seconds: float = 0.5
-    """How long each init container runs, those that are no sidecars."""
+    """Time that each init container runs, those that are no sidecars."""
     ready_seconds: float = 0.0
     """From the start of the containers to Ready."""
     run_seconds: float | None = None
-    """How long the containers run before they end by themselves; None: without end."""
+    """Time that the containers run before they end by themselves; None: without end."""
     stop_seconds: float = 0.5
     """From the signal to stop to the end of the containers, at most the grace period."""
     exit_code: int = 0
-    """Of containers that end by themselves."""
+    """The exit code of containers that end by themselves."""
     init_exit_code: int = 0
-    """Of init containers."""
+    """The exit code of init containers."""
     usage: str = ""
-    """What the pod uses, as in the annotation of that name: `cpu=100m,memory=64Mi,…`."""
+    """The pod's usage, as in the annotation of that name: `cpu=100m,memory=64Mi,…`."""
     load: str = ""
-    """How much of it at which time of day, UTC: `08:00=100%,20:00=30%`; empty: all of it."""
+    """The share of it by time of day, UTC: `08:00=100%,20:00=30%`; empty: all of it."""
 
 
 _FIELDS: Final = {field.name.replace("_", "-"): field.name for field in fields(Lifecycle)}

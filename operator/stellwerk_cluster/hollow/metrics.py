@@ -42,12 +42,12 @@ class PodMetrics:
         self._lifecycles = lifecycles
 
     def one(self, key: Key) -> JsonObject | None:
-        """Of one pod; None: it does not run, or its node is not heard of."""
+        """The metrics of one pod; None: it does not run, or its node is not heard of."""
         pod = self._api.find("pods", *key)
         return self._measured(pod) if pod is not None and self._is_heard_of(pod) else None
 
     def all(self, namespace: str | None) -> Iterable[JsonObject]:
-        """Of the pods of a namespace, or (None) of all."""
+        """The metrics of the pods of a namespace, or (None) of all."""
         return (
             self._measured(pod)
             for pod in self._api.all("pods", namespace)
@@ -87,12 +87,12 @@ class NodeMetrics:
         self._pods = pods
 
     def one(self, key: Key) -> JsonObject | None:
-        """Of one node; None: it is not heard of."""
+        """The metrics of one node; None: it is not heard of."""
         node = self._api.find("nodes", *key)
         return None if node is None or machine_of(node) else self._measured(node)
 
     def all(self, namespace: str | None) -> Iterable[JsonObject]:  # noqa: ARG002  (nodes have none)
-        """Of all nodes that are heard of."""
+        """The metrics of all nodes that are heard of."""
         return (self._measured(each) for each in self._api.all("nodes") if not machine_of(each))
 
     def _measured(self, node: JsonObject) -> JsonObject:

@@ -54,7 +54,7 @@ class AdmittedPods:
     """The resources given to the pods on one node, counted as they come and go."""
 
     def __init__(self) -> None:
-        """Of an empty node."""
+        """Begin with an empty node."""
         self.used: dict[str, int] = {}
         """Requests by resource, cpu in millicores."""
         self._given: dict[str, tuple[Mapping[str, int], frozenset[UsedHostPort]]] = {}
@@ -192,7 +192,7 @@ def _collide(one: UsedHostPort, other: UsedHostPort) -> bool:
 
 
 def _host_ports(pod: JsonObject) -> Iterator[UsedHostPort]:
-    """Of containers and sidecars."""
+    """Host ports of containers and sidecars."""
     spec = pod["spec"]
     sidecars = [
         each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"

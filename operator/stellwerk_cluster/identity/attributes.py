@@ -42,7 +42,7 @@ class Attributes:
     name: str = ""
     namespace: str = ""
     path: str = ""
-    """Of a URL that is no resource; empty for resources."""
+    """The path of a URL that is no resource; empty for resources."""
 
     @property
     def full_resource(self) -> str:

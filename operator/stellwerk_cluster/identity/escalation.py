@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ROLES: Final = ("Role", "ClusterRole")
 _BINDINGS: Final = ("RoleBinding", "ClusterRoleBinding")
 _COLLECTED: Final = ("ownerReferences", "finalizers", "resourceVersion", "managedFields")
-"""What the garbage collector may change of an object without the rights that it gives."""
+"""Fields that the garbage collector may change of an object without the rights that it gives."""
 
 
 class EscalationCheck(WriteAdmission):

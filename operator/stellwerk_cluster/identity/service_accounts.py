@@ -30,7 +30,7 @@ _PROXY_HEADERS: Final = {
     "requestheader-uid-headers": '["X-Remote-Uid"]',
     "requestheader-username-headers": '["X-Remote-User"]',
 }
-"""What delegated authentication reads: the flags --requestheader-… of kube-apiserver."""
+"""Names that delegated authentication reads: the flags --requestheader-… of kube-apiserver."""
 VOID_AUTHORITY: Final = """\
 -----BEGIN CERTIFICATE-----
 MIIBMjCB2qADAgECAgEBMAoGCCqGSM49BAMCMBgxFjAUBgNVBAMMDXNpZ25zLW5v

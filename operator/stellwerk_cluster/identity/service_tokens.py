@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 ISSUER: Final = "https://kubernetes.default.svc"
-"""Who issues tokens, and the audience of those that are for the API."""
+"""The issuer of tokens, and the audience of those that are for the API."""
 ALGORITHM: Final = "ES256"
-"""How tokens are signed."""
+"""The algorithm that signs tokens."""
 _PRIVATE: Final = "kubernetes.io"
 _EXTRA: Final = "authentication.kubernetes.io"
 _KEY_FILE: Final = "service-account-key.pem"
@@ -35,7 +35,7 @@ _COORDINATE_BYTES: Final = 32
 _REMEMBERED: Final = 10_000
 _LONGEST_TOKEN: Final = 8_192
 BOUND_STORAGE: Final = {"pod": "pods", "secret": "secrets", "node": "nodes"}
-"""What a token can be bound to, by the name of its claim."""
+"""Kinds that a token can be bound to, by the name of its claim."""
 
 
 class TokenError(Exception):

@@ -80,7 +80,7 @@ _GENERATED_NAMES: Final = 8
 STATUS_PARTS: Final = ("status", "approval")
 """The subresources through which only the status is written."""
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
-"""Where definitions are stored."""
+"""The place of definitions in the store."""
 
 
 class Api(Reader):
@@ -147,7 +147,7 @@ class Api(Reader):
         return entry
 
     def written_by(self, manager: str) -> Api:
-        """The same API for a writer in process that owns the fields it writes."""
+        """The API for a writer in process that owns the fields it writes."""
         own = copy.copy(self)
         own._manager = manager  # noqa: SLF001  (of the copy)
         return own

@@ -283,7 +283,7 @@ def _strategy(schema: JsonObject) -> KindStrategy:
 
 
 def _content(obj: JsonObject) -> JsonObject:
-    """What an object has besides the fields that every object has."""
+    """The content of an object besides the fields that every object has."""
     return {
         name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata")
     }

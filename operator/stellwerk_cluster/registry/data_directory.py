@@ -68,7 +68,7 @@ class DataDirectory(ChangeLog):
         """
         self.path = path
         self.notes: list[str] = []
-        """What was found on reading that a user wants to know."""
+        """Findings on reading that a user wants to know."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = (path / "lock").open("a+b")
@@ -345,7 +345,7 @@ class Torn:
     """The end of a file that was being written when its process ended."""
 
     offset: int | None = None
-    """Where it begins; None: the file is whole."""
+    """The place where the damage begins; None: the file is whole."""
 
 
 def put_line(storage_name: str, entry: Entry) -> bytes:

@@ -53,7 +53,7 @@ class DeleteOptions:
     propagation: str = ""
     dry_run: bool = False
     user: User | None = None
-    """Who asks for it; None: the cluster itself."""
+    """The user that asks for it; None: the cluster itself."""
 
 
 def parse_delete_options(body: JsonObject | None, query: dict[str, str]) -> DeleteOptions:

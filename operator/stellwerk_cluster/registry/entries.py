@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _EVENT_BYTES: Final = 300
-"""What an event takes beside the versions it holds."""
+"""Bytes that an event takes beside the versions it holds."""
 _MOST_LABEL_SETS: Final = 4096
 ADDED: Final = "ADDED"
 MODIFIED: Final = "MODIFIED"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stellwerk_kube.clock import Clock
 
 LEASES: Final = "leases.coordination.k8s.io"
-"""Where leases are stored."""
+"""The place of leases in the store."""
 NODES: Final = "nodes"
 LEASE_NAMESPACE: Final = "kube-node-lease"
 

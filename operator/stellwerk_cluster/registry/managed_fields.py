@@ -67,7 +67,7 @@ _NEVER_OWNED: Final[FieldSet] = {
         },
     },
 }
-"""What says which object it is, and what the server writes itself."""
+"""Fields that say which object it is, and those that the server writes itself."""
 
 
 class Owner(NamedTuple):
@@ -190,7 +190,7 @@ class Writing(NamedTuple):
     api_version: str
     time: str
     ignored: FieldSet
-    """What this path does not write, whatever the body says: the status, or all but it."""
+    """Fields that this path does not write, whatever the body says: the status, or all but it."""
 
 
 # Updates.

@@ -221,7 +221,8 @@ class Store:
         self._parsed = ByteBoundedCache(_PARSED_BYTES)
         self._lines = ByteBoundedCache(_LINE_BYTES)
         self.journal: ChangeLog | None = None
-        """Where changes are written down before they happen; None: they are kept in memory only."""
+        """The log to which changes are written before they happen; None: they are kept in memory
+        only."""
         self.listeners: list[Callable[[str, StoreEvent], None]] = []
         """Called at once with (resource, change) for every change, in process: indices."""
 

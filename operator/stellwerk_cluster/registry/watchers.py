@@ -49,7 +49,7 @@ class Watcher:
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self.trigger = trigger
-        """What all the changes it reads have in common; None: nothing."""
+        """The value that all the changes it reads have in common; None: there is none."""
         self.buffer: deque[StoreEvent] = deque()
         self.overflowed = False
 

@@ -20,15 +20,16 @@ class WriteOptions:
     dry_run: bool = False
     field_validation: str = "Warn"
     manager: str = ""
-    """Who owns the fields that are written; without one, the API's own manager, if it has one."""
+    """The owner of the fields that are written; without one, the API's own manager, if it has
+    one."""
     shown_subresource: str = ""
     """The subresource that the ownership names, where the write takes another way."""
     user: User | None = None
-    """Who asks for it; None: the cluster itself."""
+    """The user that asks for it; None: the cluster itself."""
     force: bool = False
     """Whether an apply takes fields from their owners."""
     strict_errors: list[str] = field(default_factory=list)
-    """What of the body breaks strict decoding already, before the object is looked at."""
+    """Parts of the body that break strict decoding already, before the object is looked at."""
     strict_order: dict[str, int] = field(default_factory=dict)
-    """Where in the body each text about strict decoding belongs, if it has fields twice."""
+    """The place in the body of each text about strict decoding, if it has fields twice."""
     warnings: list[str] = field(default_factory=list)

@@ -50,7 +50,7 @@ NEVER_GIVEN: Final = (
     "selfLink",
     "managedFields",
 )
-"""What the metadata of a new object does not have, whatever the body says."""
+"""Metadata that a new object does not have, whatever the body says."""
 
 
 def check_body_name(name: str, given: str) -> None:

@@ -38,14 +38,14 @@ def validate_cluster_role(role: JsonObject) -> list[FieldError]:
 
 
 def validate_role_update(role: JsonObject, _old: JsonObject, _subresource: str) -> list[FieldError]:
-    """The same as for a new one."""
+    """Validate a changed role, as a new one."""
     return validate_role(role)
 
 
 def validate_cluster_role_update(
     role: JsonObject, _old: JsonObject, _subresource: str
 ) -> list[FieldError]:
-    """The same as for a new one."""
+    """Validate a changed cluster role, as a new one."""
     return validate_cluster_role(role)
 
 
@@ -62,14 +62,14 @@ def validate_cluster_role_binding(binding: JsonObject) -> list[FieldError]:
 def validate_role_binding_update(
     binding: JsonObject, old: JsonObject, _subresource: str
 ) -> list[FieldError]:
-    """The same as for a new one, and the role stays."""
+    """Validate a changed binding, as a new one; its role stays."""
     return [*validate_role_binding(binding), *_changed_role(binding, old)]
 
 
 def validate_cluster_role_binding_update(
     binding: JsonObject, old: JsonObject, _subresource: str
 ) -> list[FieldError]:
-    """The same as for a new one, and the role stays."""
+    """Validate a changed cluster binding, as a new one; its role stays."""
     return [*validate_cluster_role_binding(binding), *_changed_role(binding, old)]
 
 

@@ -57,7 +57,7 @@ class FieldRules(NamedTuple):
     is_list: bool
     is_struct: bool
     most: int
-    """How many items it may have; 0: any number."""
+    """Items that it may have; 0: any number."""
     unique: str
     """The field by which its items differ; empty: they may be alike."""
     immutable: bool

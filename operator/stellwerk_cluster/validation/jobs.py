@@ -29,7 +29,7 @@ _MOST_INDEXED: Final = 100_000
 _REPLACEMENTS: Final = ("Failed", "TerminatingOrFailed")
 _LONGEST_CRON_NAME: Final = 52
 _SUSPENDED: Final = ("nodeSelector", "tolerations", "schedulingGates")
-"""What of the pods of a job may change while it never ran, besides node affinity."""
+"""Fields of a job's pods that may change while it never ran, besides node affinity."""
 
 
 def job_selector(job: JsonObject) -> Iterator[FieldError]:

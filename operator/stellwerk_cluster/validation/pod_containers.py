@@ -350,7 +350,7 @@ _ACTIONS: Final[dict[str, Callable[[JsonObject, str], Iterator[FieldError]]]] = 
     "grpc": _probe_port_errors,
     "sleep": _never,
 }
-"""What a handler may do, in the order in which the API looks; the first one counts."""
+"""Acts of a handler, in the order in which the API looks; the first one counts."""
 
 
 def mount_errors(

@@ -65,7 +65,7 @@ def template(value: JsonObject, field: str, spec: JsonObject, kind: str) -> Iter
 
 
 def controller_template(value: JsonObject, field: str, spec: JsonObject) -> Iterator[FieldError]:
-    """The same for a ReplicationController, whose selector is a map of labels."""
+    """Validate the template of a ReplicationController, whose selector is a map of labels."""
     wanted, labels = spec.get("selector") or EMPTY, labels_of(value)
     if any(labels.get(key) != each for key, each in wanted.items()):
         text = "`selector` does not match template `labels`"
@@ -75,7 +75,7 @@ def controller_template(value: JsonObject, field: str, spec: JsonObject) -> Iter
 
 
 def stateful_template(value: JsonObject, field: str, spec: JsonObject) -> Iterator[FieldError]:
-    """The same for a StatefulSet, whose pods are judged when they are made.
+    """Validate the template of a StatefulSet, whose pods are judged when they are made.
 
     Their mounts may be claims that are not volumes yet.
     """
@@ -204,7 +204,7 @@ def _pod_rule_errors(pods: JsonObject, kind: str) -> Iterator[FieldError]:
 
 
 def stateful_change_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Of a StatefulSet, what its pods were made with stays."""
+    """Errors of a changed StatefulSet: the fields stay that its pods were made with."""
     kept, was = (
         {name: value for name, value in each["spec"].items() if name not in _STATEFUL_FREE}
         for each in (new, old)

@@ -40,7 +40,7 @@ SCHEMA_ALTERNATIVES: Final = {
     "JSONSchemaPropsOrArray": "[JSONSchemaProps]",
     "JSONSchemaPropsOrStringArray": "[string]",
 }
-"""What stands in a definition's schema where another schema can stand too."""
+"""Keywords of a definition's schema in which another schema can stand too."""
 _MAP: Final = "map["
 
 

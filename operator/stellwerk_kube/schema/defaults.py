@@ -306,7 +306,7 @@ def default_resource_claim(claim: JsonObject) -> None:
 
 
 def default_claim_template(template: JsonObject) -> None:
-    """The same for the claims that are made from it."""
+    """Fill in the defaults of the claims that are made from a template."""
     _default_devices((template["spec"].get("spec") or _EMPTY).get("devices") or {})
 
 

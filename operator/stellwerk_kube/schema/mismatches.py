@@ -37,7 +37,7 @@ _CONVERTIBLE: Final = {
     "str": ("string",),
     "bool": ("bool",),
 }
-"""Which kinds Go's reflection converts which values to, whether or not JSON may."""
+"""Kinds to which Go's reflection converts values, whether or not JSON may."""
 _POSITION: Final = re.compile(r"\[\d+\]")
 
 

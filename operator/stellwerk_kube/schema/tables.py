@@ -77,9 +77,9 @@ class KindBlock:
     plural: str
     kind: str
     words: dict[str, str]
-    """How it is served."""
+    """The words about serving it."""
     rules: dict[str, str]
-    """What a write goes through, by the names of functions."""
+    """The functions that a write goes through, by name."""
     columns: tuple[str, ...]
     """Its columns, a line each."""
 

@@ -62,7 +62,7 @@ class LimitSums(Book):
         self.requests: IntColumn = np.zeros((2, 0), np.int64)
         """(2, capacity) int64, millicores and bytes."""
         self.limits: IntColumn = np.zeros((2, 0), np.int64)
-        """The same; of each pod at least its requests."""
+        """(2, capacity) int64, millicores and bytes; of each pod at least its requests."""
 
     @override
     def grow(self, capacity: int) -> None:
@@ -212,7 +212,7 @@ class LowRiskOverCommitment(PreScorePlugin, ScorePlugin, ExplainPlugin):
         return risk
 
     def _few_load_risks(self, rows: RowColumn, capacity: IntColumn) -> FloatColumn:
-        """The same, one by one: of a few rows most of the time would go into the calls of NumPy."""
+        """Compute the load risks one by one: few rows are not worth the calls of NumPy."""
         risks = [
             self._load_risk_of(
                 float(self._usage.column(f"{resource}Mean")[row]),
@@ -229,7 +229,7 @@ class LowRiskOverCommitment(PreScorePlugin, ScorePlugin, ExplainPlugin):
     def _load_risk_of(
         self, mean: float, deviation: float, capacity: int, requested: int, limited: int
     ) -> float:
-        """The same of one node and resource, at a tenth of the time."""
+        """The load risk of one node and resource, at a tenth of the time."""
         if math.isnan(mean):
             return 0.0
         mu, sigma = _mu_and_sigma(mean, deviation, capacity)

@@ -43,7 +43,7 @@ class PowerModel(ConfigModel):
 
 
 _NO_MODEL: Final = PowerModel()
-"""Of nodes without one, on which a pod costs nothing."""
+"""The model of nodes without one, on which a pod costs nothing."""
 
 
 class PeaksArgs(ConfigModel):
@@ -58,7 +58,8 @@ class PeaksArgs(ConfigModel):
     )
     """By node; others have no model, and the pod costs nothing there."""
     max_age_seconds: Annotated[int, Field(ge=0, le=86_400)] = 300
-    """Of Stellwerk: older measurements count as missing; 0: of any age, as upstream."""
+    """Stellwerk's own field: older measurements count as missing; 0: any age counts, as
+    upstream."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> "PeaksArgs":

@@ -23,7 +23,7 @@ class CpuAndMemory(NamedTuple):
 
 
 class RequestsAndLimits(NamedTuple):
-    """Of one pod; limits are at least the requests."""
+    """Requests and limits of one pod; limits are at least the requests."""
 
     requests: CpuAndMemory
     limits: CpuAndMemory

@@ -65,9 +65,9 @@ class MetricProvider(ConfigModel):
     """A bearer token, readable to all who read profiles: name a Secret instead."""
     insecure_skip_verify: bool | None = None
     secret_ref: TokenReference | None = None
-    """Of Stellwerk: a Secret with the bearer token."""
+    """Stellwerk's own field: a Secret with the bearer token."""
     queries: PrometheusQueries = PrometheusQueries()
-    """Of Stellwerk: what Prometheus is asked."""
+    """Stellwerk's own field: the queries that Prometheus gets."""
 
     @model_validator(mode="after")
     def _is_usable(self) -> "MetricProvider":
@@ -94,7 +94,8 @@ class UsageArgs(ConfigModel):
     """A load-watcher service; it goes before `metricProvider`."""
     metric_provider: MetricProvider = MetricProvider.model_validate({})
     max_age_seconds: Annotated[int, Field(ge=0, le=86_400)] = 300
-    """Of Stellwerk: older measurements count as missing; 0: of any age, as upstream."""
+    """Stellwerk's own field: older measurements count as missing; 0: any age counts, as
+    upstream."""
 
     @model_validator(mode="after")
     def _has_a_source(self) -> "UsageArgs":

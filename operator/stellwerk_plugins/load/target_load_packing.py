@@ -41,7 +41,7 @@ from stellwerk_plugins.load.recent_pods import RecentPods
 from stellwerk_plugins.load.sources import UsageArgs, source_of
 
 _REPORTING_SECONDS: Final = 60
-"""Of a pod that came so short a time before the window's end, nothing may have been measured."""
+"""Time before the window's end in which a new pod may not have been measured yet."""
 _MOST_LINES: Final = 10
 _MOST_MILLIS: Final = float(1 << 62)
 
@@ -75,7 +75,7 @@ class TargetLoadPackingArgs(UsageArgs):
     default_requests: Annotated[dict[str, str], AfterValidator(_quantities)] = Field(
         default_factory=lambda: {"cpu": "1000m"}
     )
-    """Of containers that say nothing; only cpu is read."""
+    """Requests of containers that say nothing; only cpu is read."""
     default_requests_multiplier: Annotated[str, AfterValidator(_multiplier)] = "1.5"
     """The load that is expected of a container, for one of its request."""
 

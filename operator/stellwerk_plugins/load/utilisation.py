@@ -9,7 +9,7 @@ from stellwerk.plugin_api import NodeView
 from stellwerk_plugins.load.node_usage import FloatColumn
 
 _FEW: Final = 24
-"""So few at a time cost less one by one."""
+"""Rows below which computing them one by one costs less."""
 _STEPS_AT_ONCE: Final = 8
 _ENOUGH: Final = 3e-15
 _MOST_STEPS: Final = 4000

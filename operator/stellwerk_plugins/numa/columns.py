@@ -75,7 +75,7 @@ class Zones:
         self._read: dict[str, Topology] = {}
         """The objects as they were last written, by node."""
         self.faults: dict[str, tuple[str, ...]] = {}
-        """What makes no sense in the objects of nodes, of those that have any."""
+        """Mistakes in the objects of nodes, of those that have any."""
         self._changed_names: set[str] | None = set()
         """Nodes whose objects were parsed since the last look; None: all of them."""
         self._in_force: dict[int, Topology] = {}

@@ -24,10 +24,10 @@ ZoneStrategy: TypeAlias = Callable[[Zones, Rows, Request, Mapping[str, int]], Zo
 
 _MANY_ZONES: Final = 10
 _FEW: Final = 2
-"""Of nodes with many zones, only sets of so few are tried: there are too many others."""
+"""Zones of the sets that are tried on nodes with many zones: there are too many larger sets."""
 _BEYOND: Final = float(1 << 62)
 _AT_ONCE: Final = 16_000
-"""So many numbers at a time stay near the processor."""
+"""Numbers that are computed at a time, so that they stay in the processor's cache."""
 _LARGEST_IN_FLOATS: Final = 1 << 46
 
 
@@ -115,7 +115,7 @@ def _shares_in_floats(amounts: ZoneAmounts, rows: Rows, want: int, least: bool) 
 
 
 def _shares(amounts: ZoneAmounts, rows: Rows, want: int, least: bool) -> ZoneScores:  # noqa: FBT001
-    """The same of any numbers."""
+    """The shares of numbers of any size, which int64 may not hold: slower."""
     have = amounts.whole[:, rows]
     with np.errstate(over="ignore"):
         counted = (have - want if least else want + 0 * have) * MAX_NODE_SCORE

@@ -62,7 +62,7 @@ class Topology:
     scope: str = CONTAINER
     most_zones: int = DEFAULT_MOST_ZONES
     fingerprint: str = ""
-    """Of the pods that were there when it was written; empty: it does not say."""
+    """The fingerprint of the pods that were there when it was written; empty: it does not say."""
     fingerprint_method: str = ""
     faults: tuple[str, ...] = field(default=(), compare=False)
 

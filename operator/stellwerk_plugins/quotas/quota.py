@@ -56,7 +56,7 @@ class Quota:
         return exceeds(used, self.min, 0, used)
 
     def over_min_with(self, used: Amounts, more: Amounts) -> bool:
-        """The same with something more."""
+        """Whether use with something more is over the minimum."""
         return exceeds(added(used, more), self.min, 0, more)
 
 
@@ -194,7 +194,7 @@ class QuotaState:
             self._total = added(self._total, request, times)
 
     def copy(self) -> "QuotaState":
-        """The same state, to be changed apart."""
+        """Copy the state, to be changed apart."""
         state = QuotaState(self.quotas, self._used_by)
         state._changed = {namespace: dict(used) for namespace, used in self._changed.items()}
         state._total = self.total() if self.quotas else None

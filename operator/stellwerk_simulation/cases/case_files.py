@@ -43,7 +43,7 @@ USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, DAEMON_SET, KIND, *admission.KI
 """The kinds that decisions use."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_PODS: Final = 1000
-"""Of one controller."""
+"""Pods of one controller."""
 
 
 Read: TypeAlias = Callable[[Sequence[JsonObject]], Sequence[JsonObject]]

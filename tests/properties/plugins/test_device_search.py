@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.plugins.dynamic_resources import allocator as allocator_module
+from stellwerk.plugins.dynamic_resources.allocating_state import AllocatingState
 from stellwerk.plugins.dynamic_resources.allocator import (
-    AllocatingState,
     Allocator,
     FilterTimeout,
     FilterTimeoutError,
@@ -121,7 +121,7 @@ class Node:
 
 def searched(node: Node, claims: list[JsonObject], often: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(allocator_module, "_GIVEN_BACK_OFTEN", often)
+        patch.setattr(allocator_module, "_MAX_GIVEN_BACK", often)
         return node.search(claims)
 
 

@@ -8,7 +8,8 @@ import pytest
 from aiohttp import web
 
 from stellwerk.answers.answer import MalformedAnswer
-from stellwerk.answers.listings import DecisionsPage, QueuePage
+from stellwerk.answers.decisions import DecisionsPage
+from stellwerk.answers.queue import QueuePage
 from stellwerk.client import operator_port
 from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
 

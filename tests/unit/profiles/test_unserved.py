@@ -2,9 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 
-from stellwerk.answers.listings import QueuePage
+from stellwerk.answers.queue import QueuePage
 from stellwerk.backend.queued_pod import Place
-from stellwerk.explain.listings import Page, PodsAsked, queue_page
+from stellwerk.explain.lists.page import Page, PodsAsked
+from stellwerk.explain.lists.queue import queue_page
 from stellwerk.explain.steps import finished
 from stellwerk.models.unserved_pods import GRACE_SECONDS
 from stellwerk.profiles.unserved import MAX_NAMES, UnservedPods

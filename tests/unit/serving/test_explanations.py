@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.explain import listings
+from stellwerk.explain.lists import nodes
 from stellwerk.framework.watch_handlers import Lack
 from stellwerk.serving.explanations import ExplanationRoutes, FairLock
 from stellwerk.serving.openapi import openapi_document
@@ -391,7 +391,7 @@ async def test_nodes_are_found_by_name_and_label_and_put_in_an_order(
         answers.world.apply(bound)
         answers.world.cache.update_snapshot()
         assert (await names("sort=cpu"))[0] == "node-9"
-        monkeypatch.setattr(listings, "_SORTED_AT_ONCE", 1)
+        monkeypatch.setattr(nodes, "_MAX_NODES_PER_SORT", 1)
         in_parts = await names("sort=name")
         assert in_parts == ["node-2", "node-9", "node-10", "other"]
         assert (await names("sort=cpu"))[0] == "node-9"
@@ -499,7 +499,7 @@ async def test_a_name_that_nearly_is_one_is_told() -> None:
 
 def test_fields_have_the_descriptions_of_their_docstrings() -> None:
     described = schemas()["Suggestion"]["properties"]
-    assert described["feasibleNodes"]["description"] == "How many nodes take the pod then."
+    assert described["feasibleNodes"]["description"] == "Nodes that take the pod then."
 
 
 async def test_users_take_turns() -> None:

@@ -12,7 +12,8 @@ import pytest
 from stellwerk.app import RunOptions
 from stellwerk_cli import cli
 from stellwerk_cli.cli import UNREACHABLE, USAGE_ERROR, build_parser, main
-from stellwerk_cli.commands import tables
+from stellwerk_cli.commands.output import write_for_programs
+from stellwerk_cli.commands.printer import console
 from stellwerk_kube.errors import SchedulerError
 
 
@@ -324,9 +325,9 @@ def test_nothing_that_a_terminal_would_obey_leaves_a_command(
         print(f"a warning about {HOSTILE}", file=sys.stderr)  # noqa: T201 as commands do
         sys.stdout.writelines([HOSTILE, "\n", HOSTILE])
         sys.stderr.write(f"{HOSTILE}\n")
-        tables.console().print(HOSTILE, markup=False)
-        tables.write_for_programs({"name": HOSTILE}, "json", "Kind")
-        tables.write_for_programs({"name": HOSTILE}, "yaml", "Kind")
+        console().print(HOSTILE, markup=False)
+        write_for_programs({"name": HOSTILE}, "json", "Kind")
+        write_for_programs({"name": HOSTILE}, "yaml", "Kind")
         raise SchedulerError(f"no such pod: {HOSTILE}")
 
     command = argparse.Namespace(command=run, log_level="info", log_format="text")

@@ -82,7 +82,7 @@ class _SpecResults:
 
 
 OFFER_WITHOUT_VICTIMS: Final = "DefaultPreemption/offer nodes without victims"
-"""Where it is written to a cycle's state, extenders that preempt are asked about the candidates."""
+"""The key of a cycle's state under which extenders that preempt are asked about the candidates."""
 NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
 
 

@@ -1,50 +1,60 @@
 """The search for devices on one node: depth first, the first solution counts.
 
-`node_verdicts` runs one per node whose answer is not known. Claims, requests and alternatives are
-taken in their order, devices in the order of `NodePools`, the devices of one request as
-combinations. Invariant: a search leaves nothing behind but its answer, whatever ends it, and never
-gives out more than is there. Where decisions are to have the faults of v1.36, what it does not give
-back in a search stays taken until that ends: the counters of a device that a taint or a constraint
-then refuses, and those of shared devices. It keeps a stack of its own, for claims may ask for more
-devices than Python nests calls. Source: the allocator that is in use by default in v1.36
-("incubating"), with what v1.37 mends in it.
+`node_verdicts` starts one search for each node whose answer is not known. The search tries claims,
+requests and alternatives in their order, devices in the order of `NodePools`, and the devices of
+one request as combinations. `allocating_state` counts what it takes, `constraints` says which
+devices go together, `returns` gives back what it does not keep, and `dead_ends` cuts branches off.
+
+A search is a stack of frames, because claims may ask for more devices than Python nests calls. A
+frame is one decision: a device, a list of alternatives, the end of a claim. `start` and `resume`
+answer with an outcome or with the frame to run first; `Allocator._drive` runs them.
+
+Invariant: a search leaves nothing behind but its answer, and never gives out more than there is.
+Source: the allocator that v1.36 uses by default ("incubating"), with what v1.37 mends in it.
 """
 
 from collections.abc import (
     Callable,
-    Collection,
     Generator,
     Hashable,
-    Iterable,
     Iterator,
-    Mapping,
-    Sequence,
 )
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from fractions import Fraction
 from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
 from typing_extensions import override
 
-from stellwerk.plugins.dynamic_resources.allocated import Allocated
+from stellwerk.plugins.dynamic_resources.allocating_state import AllocatingState
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationError,
     AllocationRequest,
     RequestData,
 )
-from stellwerk.plugins.dynamic_resources.dead_ends import DeadEnds, SavedState
+from stellwerk.plugins.dynamic_resources.constraints import (
+    ConstraintState,
+    constraint_states,
+    remembers_last_values_only,
+)
+from stellwerk.plugins.dynamic_resources.dead_ends import DeadEnds
 from stellwerk.plugins.dynamic_resources.resource_pools import NodePools, Pool
-from stellwerk.plugins.dynamic_resources.selectors import attribute_reader
-from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, ReleaseRule
-from stellwerk_kube.device_capacity import Amounts, as_published, consumption, fits
-from stellwerk_kube.resource_claim import MAX_RESULTS, Choice, DeviceConstraint
-from stellwerk_kube.resource_slice import UNSUPPORTED, Attribute, Device, Slice
+from stellwerk.plugins.dynamic_resources.returns import (
+    RECORDED,
+    REPAIRED,
+    DeviceInPool,
+    RefusedDevice,
+    Returns,
+)
+from stellwerk_kube.compatibility import ReleaseRule
+from stellwerk_kube.device_capacity import Amounts
+from stellwerk_kube.resource_claim import MAX_RESULTS
+from stellwerk_kube.resource_slice import Device
 
-_STEPS_BETWEEN_LOOKS: Final = 32
-_GIVEN_BACK_OFTEN: Final = 4
-"""The number of devices given back after which a search looks for dead ends."""
+_STEPS_PER_CLOCK_READ: Final = 32
+"""Steps between two readings of the clock. A step takes microseconds, less than reading costs."""
+_MAX_GIVEN_BACK: Final = 4
+"""Devices that are given back before the search looks for dead ends: most searches need none."""
 
 # --- the limit of time --------------------------------------------------------------------------
 
@@ -74,320 +84,14 @@ class FilterTimeout:
         self._steps_left -= 1
         if self._steps_left < 0:
             raise FilterTimeoutError
-        if self._steps_left % _STEPS_BETWEEN_LOOKS:
+        if self._steps_left % _STEPS_PER_CLOCK_READ:
             return False
         if self._until_seconds is not None and self._now_seconds() > self._until_seconds:
             raise FilterTimeoutError
         return True
 
 
-# --- constraints --------------------------------------------------------------------------------
-
-
-class ConstraintState(Protocol):
-    """The devices taken so far that one constraint speaks of."""
-
-    def add(self, choice: Choice, device: Device) -> bool:
-        """Take the device up if the constraint lets it in; returns whether it does."""
-        ...
-
-    def remove(self, choice: Choice) -> None:
-        """Take the last device of the request out again."""
-        ...
-
-    def saved(self) -> SavedState:
-        """All that it remembers."""
-        ...
-
-
-def constraint_states(
-    constraints: Sequence[DeviceConstraint], rules: Compatibility = AS_RECORDED
-) -> list[ConstraintState]:
-    """One state for each constraint of a claim, without any device."""
-    distinct = _LastValueDistinct if _remembers_last_values_only(rules) else _DistinctAttribute
-    return [distinct(each) if each.distinct else _MatchAttribute(each) for each in constraints]
-
-
-def _remembers_last_values_only(rules: Compatibility) -> bool:
-    return ReleaseRule.DISTINCT_OVER_ALL not in rules
-
-
-class _MatchAttribute(ConstraintState):
-    """matchAttribute: devices that all have one value."""
-
-    def __init__(self, constraint: DeviceConstraint) -> None:
-        self._constraint = constraint
-        self._values_of = attribute_reader(constraint.attribute)
-        self._value: Attribute | None = None
-        self._count = 0
-
-    @override
-    def add(self, choice: Choice, device: Device) -> bool:
-        if not self._constraint.covers(choice):
-            return True
-        value = self._values_of(device)
-        if value is None or (self._count and not _is_among(value, (self._value,))):
-            return False
-        if not self._count:
-            self._value = value
-        self._count += 1
-        return True
-
-    @override
-    def remove(self, choice: Choice) -> None:
-        if self._constraint.covers(choice):
-            self._count -= 1
-
-    @override
-    def saved(self) -> SavedState:
-        values = (("", self._value),) if self._count and self._value is not None else ()
-        return self._count, values
-
-
-class _DistinctAttribute(ConstraintState):
-    """distinctAttribute: devices of which no two have the same value."""
-
-    def __init__(self, constraint: DeviceConstraint) -> None:
-        self._constraint = constraint
-        self._values_of = attribute_reader(constraint.attribute)
-        self._values: list[Attribute] = []
-        """In the order in which the devices were taken."""
-        self._requests: list[str] = []
-        """Of these devices."""
-
-    @override
-    def add(self, choice: Choice, device: Device) -> bool:
-        if not self._constraint.covers(choice):
-            return True
-        value = self._values_of(device)
-        if value is None or _is_among(value, self._values):
-            return False
-        self._values.append(value)
-        self._requests.append(choice.request)
-        return True
-
-    @override
-    def remove(self, choice: Choice) -> None:
-        if self._constraint.covers(choice):
-            self._values.pop()
-            self._requests.pop()
-
-    @override
-    def saved(self) -> SavedState:
-        return len(self._values), tuple(zip(self._requests, self._values, strict=True))
-
-
-class _LastValueDistinct(ConstraintState):
-    """distinctAttribute: devices of which no request has the last value of another.
-
-    As kube-scheduler v1.36 does, it remembers one value for each name of a request, the last one.
-    """
-
-    def __init__(self, constraint: DeviceConstraint) -> None:
-        self._constraint = constraint
-        self._values_of = attribute_reader(constraint.attribute)
-        self._values: dict[str, Attribute] = {}
-        self._count = 0
-
-    @override
-    def add(self, choice: Choice, device: Device) -> bool:
-        if not self._constraint.covers(choice):
-            return True
-        value = self._values_of(device)
-        if value is None:
-            return False
-        if self._count and _is_among(value, self._values.values()):
-            return False
-        self._values[choice.request] = value
-        self._count += 1
-        return True
-
-    @override
-    def remove(self, choice: Choice) -> None:
-        if self._constraint.covers(choice):
-            self._values.pop(choice.request, None)
-            self._count -= 1
-
-    @override
-    def saved(self) -> SavedState:
-        return self._count, tuple(self._values.items())
-
-
-def _is_among(value: Attribute, others: Collection[Attribute | None]) -> bool:
-    """Whether one of the others has the same type and value; versions are compared as texts.
-
-    A list, or a value of a kind that is not known, is the same as no other.
-    """
-    is_comparable = not isinstance(value, tuple) or (
-        value != UNSUPPORTED and not isinstance(value[1], tuple)
-    )
-    return is_comparable and value in others
-
-
-# --- what is taken ------------------------------------------------------------------------------
-
-_NOTHING: Mapping[str, Fraction] = {}
-
-
-@dataclass(slots=True)
-class AllocatingState:
-    """Devices, capacity and counters during one search on one node."""
-
-    allocated: Allocated
-    rules: Compatibility = AS_RECORDED
-    _taken: dict[Device, set[int]] = field(default_factory=dict)
-    """The claims of this search that take each device, by their number."""
-    _consumed: dict[Device, dict[str, Fraction]] = field(default_factory=dict)
-    """The capacity that this search takes of shared devices."""
-    _shares: dict[Device, int] = field(default_factory=dict)
-    """The number of shares of each device that this search takes."""
-    _available: dict[Pool, dict[tuple[str, str], Fraction]] = field(default_factory=dict)
-    _counted: dict[Pool, dict[tuple[str, str], Fraction]] = field(default_factory=dict)
-
-    # --- whole devices --------------------------------------------------------------------------
-
-    def in_use(self, device: Device) -> bool:
-        """Whether a claim has the device to itself, or gets it in this search.
-
-        A device that is shared no more counts as in use while a share of it is left.
-        """
-        return self.is_held(device) or bool(self._taken.get(device))
-
-    def is_held(self, device: Device) -> bool:
-        """Whether an allocation keeps others from having the device, or a share of it."""
-        return device.key in self.allocated.devices or (
-            device.key in self.allocated.shared
-            and not device.traits.shareable
-            and ReleaseRule.SHARED_IS_NOT_FREE in self.rules
-        )
-
-    def taken_for(self, device: Device, claim_index: int) -> bool:
-        """Whether that claim takes the device in this search."""
-        return claim_index in self._taken.get(device, ())
-
-    # --- capacity -------------------------------------------------------------------------------
-
-    def has_room(self, device: Device, requested: Amounts) -> bool:
-        """Whether the device has so much capacity left, and its policy allows to ask for it."""
-        if not device.traits.capacities:
-            return not requested
-        taken = consumption(device.traits.capacities, requested, self.rules, device.driver)
-        if taken is None:
-            return False
-        already = self.allocated.consumed.get(device.key, _NOTHING)
-        if ReleaseRule.CAPACITIES_HAVE_TWO_NAMES in self.rules:
-            already = as_published(device.traits.capacities, already, device.driver)
-        return fits(
-            device.traits.capacities, taken, (already, self._consumed.get(device, _NOTHING))
-        )
-
-    def is_large_enough(self, device: Device, requested: Amounts) -> bool:
-        """Whether the whole device has so much capacity, and its policy allows to ask for it."""
-        capacities = device.traits.capacities
-        taken = consumption(capacities, requested, self.rules, device.driver)
-        return taken is not None and fits(capacities, taken, ())
-
-    # --- counters -------------------------------------------------------------------------------
-
-    def counts(self, device: Device, pool: Pool) -> bool:
-        """Whether the pool's counters allow the device; then they are counted."""
-        return not self.is_charged(device) or self.charge(device, pool)
-
-    def is_charged(self, device: Device) -> bool:
-        """Whether the device takes counters: a shared one that is in use has taken them before."""
-        if not device.traits.consumes:
-            return False
-        if not device.traits.shareable:
-            return True
-        if ReleaseRule.SHARES_HAVE_PAID in self.rules and device.key in self.allocated.shared:
-            return False
-        return device.key not in self.allocated.consumed and device not in self._consumed
-
-    def charge(self, device: Device, pool: Pool) -> bool:
-        """Take the device's counters, if the pool has enough left; returns whether it has."""
-        counted = self._counted.setdefault(pool, {})
-        _add(counted, device, 1)
-        available = self.available(pool)
-        if all(amount >= counted.get(name, 0) for name, amount in available.items()):
-            return True
-        _add(counted, device, -1)
-        return False
-
-    def available(self, pool: Pool) -> dict[tuple[str, str], Fraction]:
-        """The amount that allocated devices leave of each counter of a pool."""
-        found = self._available.get(pool)
-        if found is not None:
-            return found
-        found = {
-            (counter_set, name): amount
-            for counter_set, counters in (pool.counter_sets or {}).items()
-            for name, amount in counters.items()
-        }
-        held = self.allocated.in_pool.get(pool.key)
-        if held:
-            for device in (*pool.devices(), *_devices(pool.elsewhere)):
-                if device.key in held:
-                    for counter_set, counters in device.traits.consumes:
-                        for name, amount in counters.items():
-                            found[counter_set, name] -= amount
-        self._available[pool] = found
-        return found
-
-    # --- taking and giving back -----------------------------------------------------------------
-
-    def take(self, device: Device, claim_index: int) -> None:
-        """The claim has the device to itself."""
-        self._taken.setdefault(device, set()).add(claim_index)
-
-    def consume(self, device: Device, requested: Amounts) -> Amounts:
-        """The claim takes part of a shared device; returns how much of each capacity."""
-        taken = consumption(device.traits.capacities, requested, self.rules, device.driver) or {}
-        consumed = self._consumed.setdefault(device, {})
-        self._shares[device] = self._shares.get(device, 0) + 1
-        for name, amount in taken.items():
-            consumed[name] = consumed.get(name, Fraction(0)) + amount.value
-        return taken
-
-    def give_back(self, device: Device, claim_index: int) -> None:
-        """The claim no longer has the device."""
-        self._taken[device].discard(claim_index)
-
-    def refund(self, device: Device, pool: Pool) -> None:
-        """Give the device's counters back."""
-        _add(self._counted.setdefault(pool, {}), device, -1)
-
-    def release(self, device: Device, consumed: Amounts) -> None:
-        """The claim no longer has its part of a shared device."""
-        self._shares[device] -= 1
-        left = self._consumed.get(device)
-        if left is None:
-            return
-        for name, amount in consumed.items():
-            left[name] -= amount.value
-        if ReleaseRule.GIVE_COUNTERS_BACK in self.rules:
-            if not self._shares[device]:
-                del self._consumed[device]
-        elif consumed and not any(left.values()):
-            # A device without capacities counts as shared until the search ends.
-            del self._consumed[device]
-
-
-def _devices(slices: Iterable[Slice]) -> Iterator[Device]:
-    for each in slices:
-        if any(traits.consumes for traits in each.traits.values):
-            yield from each.devices()
-
-
-def _add(counted: dict[tuple[str, str], Fraction], device: Device, change: int) -> None:
-    for counter_set, counters in device.traits.consumes:
-        for name, amount in counters.items():
-            key = counter_set, name
-            counted[key] = counted.get(key, Fraction(0)) + change * amount
-
-
 # --- the search ---------------------------------------------------------------------------------
-
-DeviceInPool: TypeAlias = tuple[Device, Pool]
 
 
 class SearchOutcome(Enum):
@@ -445,10 +149,12 @@ class Allocator:
     selected: dict[RequestData, dict[Device, bool]] = field(init=False)
     """The answers of selectors and node selection; requests with equal selectors share them."""
     dead_ends: DeadEnds | None = None
-    """What cuts branches short once the search has gone back often; None: nothing does."""
+    """The check that cuts branches short once the search has gone back often; None: nothing
+    does."""
     _given_back: int = 0
-    _gives_counters_back: bool = field(init=False)
-    """Whether every refusal and every undo gives all counters back, as in v1.37."""
+    """The devices that were taken back so far."""
+    _returns: Returns = field(init=False)
+    """The rule for giving back devices that the search does not keep."""
 
     def __post_init__(self) -> None:
         claims = self.allocation_request.claims
@@ -462,7 +168,7 @@ class Allocator:
         self.results = [[] for _ in claims]
         rules = self.allocating.rules
         self.constraints = [constraint_states(claim.spec.constraints, rules) for claim in claims]
-        self._gives_counters_back = ReleaseRule.GIVE_COUNTERS_BACK in rules
+        self._returns = REPAIRED if ReleaseRule.GIVE_COUNTERS_BACK in rules else RECORDED
         self.candidates = [
             (device, pool) for pool in self.pools.pools if pool.usable for device in pool.devices()
         ]
@@ -599,16 +305,14 @@ class Allocator:
         if (taints and choice.untolerated(taints)) or not self._meets_constraints(
             claim_index, wanted, device, must=must
         ):
-            return self._refuse(candidate, is_charged=is_charged)
-        has_room = not must or allocating.has_room(device, choice.capacity)
-        if not has_room and self._gives_counters_back:
-            for constraint in self.constraints[claim_index]:
-                constraint.remove(choice)
-            return self._refuse(candidate, is_charged=is_charged)
+            self._returns.after_refusal(allocating, candidate, is_charged=is_charged)
+            return False
+        if must and not allocating.has_room(device, choice.capacity):
+            refusal = RefusedDevice(claim_index, wanted, candidate, is_charged)
+            self._returns.after_lack_of_room(allocating, refusal, self.constraints[claim_index])
+            return False
         if not device.traits.shareable:
             allocating.take(device, claim_index)
-        if not has_room:
-            return False
         consumed = allocating.consume(device, choice.capacity) if device.traits.shareable else None
         self.results[claim_index].append(DeviceResult(wanted, device, consumed, is_charged))
         if self.dead_ends is not None:
@@ -640,12 +344,6 @@ class Allocator:
             return False
         return True
 
-    def _refuse(self, candidate: DeviceInPool, *, is_charged: bool) -> bool:
-        """Give back what a device took that is refused after all; returns False."""
-        if is_charged and self._gives_counters_back:
-            self.allocating.refund(*candidate)
-        return False
-
     def deallocate_device(self, claim_index: int, candidate: DeviceInPool) -> None:
         """Take back the last device that a claim was given."""
         device, pool = candidate
@@ -654,14 +352,16 @@ class Allocator:
             constraint.remove(result.wanted.choice)
         if result.consumed is None:
             self.allocating.give_back(device, claim_index)
+            if result.is_charged:
+                self.allocating.refund(device, pool)
         else:
-            self.allocating.release(device, result.consumed)
-        if result.is_charged and (result.consumed is None or self._gives_counters_back):
-            self.allocating.refund(device, pool)
+            self._returns.after_share(
+                self.allocating, candidate, result.consumed, is_charged=result.is_charged
+            )
         self._given_back += 1
         if self.dead_ends is not None:
             self.dead_ends.give_back(device)
-        elif self._given_back == _GIVEN_BACK_OFTEN:
+        elif self._given_back == _MAX_GIVEN_BACK:
             self.dead_ends = self._look_for_dead_ends()
 
     def _look_for_dead_ends(self) -> DeadEnds | None:
@@ -670,7 +370,7 @@ class Allocator:
             [device for device, _ in self.candidates],
             self._could_get,
             lambda claim_index: [each.saved() for each in self.constraints[claim_index]],
-            last_values_only=_remembers_last_values_only(self.allocating.rules),
+            last_values_only=remembers_last_values_only(self.allocating.rules),
         )
         if found is not None:
             for results in self.results:
@@ -821,7 +521,7 @@ class _OneDevice(_Frame):
     wanted: RequestData
     number: int
     position: int
-    """Of the next candidate."""
+    """The position of the next candidate."""
     _taken: DeviceInPool | None = None
     _hopeless: frozenset[Hashable] = frozenset()
     """The kinds of candidates with which nothing was found."""

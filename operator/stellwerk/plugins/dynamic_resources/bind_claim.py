@@ -48,8 +48,8 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _KIND: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
 _NAME: Final = "DynamicResources"
 _ATTEMPTS: Final = 5
-MOST_CONSUMERS: Final = 256
-"""So many entries may a claim's reservedFor have (`ResourceClaimReservedForMaxSize`)."""
+MAX_CONSUMERS: Final = 256
+"""Entries that a claim's reservedFor may have (`ResourceClaimReservedForMaxSize`)."""
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
@@ -138,7 +138,7 @@ class ClaimReservations:
             raise ClaimLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
         present = reserved_for(claim)
         missing = {uid: each for uid, each in joining.waiting.items() if not _is_among(uid, claim)}
-        room = max(0, MOST_CONSUMERS - len(present))
+        room = max(0, MAX_CONSUMERS - len(present))
         added = dict(list(missing.items())[:room])
         for each in missing.keys() - added.keys():
             del joining.waiting[each]
@@ -159,7 +159,7 @@ class ClaimReservations:
 
 def full(claim: JsonObject) -> str:
     """The reason for which no other pod can be added to a claim."""
-    return f"claim {key_of(claim)} is reserved for {MOST_CONSUMERS} pods, and the API takes no more"
+    return f"claim {key_of(claim)} is reserved for {MAX_CONSUMERS} pods, and the API takes no more"
 
 
 def _is_among(uid: str, claim: JsonObject) -> bool:
@@ -288,7 +288,7 @@ class ClaimBinding:
         # Once for the whole group: what each of its members wrote would collide.
         consumers += self.in_flight.joined(decided.uid, self.pod.namespace)
         # The others learn it when they find the claim full.
-        status["reservedFor"] = consumers[:MOST_CONSUMERS]
+        status["reservedFor"] = consumers[:MAX_CONSUMERS]
         # Until the answer is there: the binding may also be cancelled.
         self.in_flight.doubt(decided.uid, self.pod.namespace)
         allocated = {**claim, "status": status}

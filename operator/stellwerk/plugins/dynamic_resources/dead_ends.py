@@ -22,18 +22,20 @@ from stellwerk_kube.resource_claim import DeviceConstraint
 from stellwerk_kube.resource_slice import Attribute, Device
 
 SavedState: TypeAlias = tuple[int, tuple[tuple[str, Attribute], ...]]
-"""What a constraint remembers of devices: (their number, values with the request of each)."""
+"""The memory of a constraint: (number of devices, values with the request of each)."""
 Positions: TypeAlias = int
 """A set of candidates: one bit for the position of each."""
-_MOST_CANDIDATES: Final = 512
-_MOST_NEEDS: Final = 12
-"""Requests that are looked at together: every subset of them is."""
-_MOST_VALUES: Final = 8
-"""Values of which each request is tried to end with every one."""
-_KEPT_LENGTHS: Final = 4096
-_MOST_WAYS: Final = 16
+_MAX_CANDIDATES: Final = 512
+"""Candidates of a search in which dead ends are looked for. Sets of more cost too much."""
+_MAX_NEEDS: Final = 12
+"""Requests that are looked at together. Every subset of them is, so twelve make 4,096."""
+_MAX_VALUES: Final = 8
+"""Values of an attribute with each of which a request is tried to end. With more, none is tried."""
+_MAX_KEPT_LENGTHS: Final = 4096
+"""Answers that are kept before all are forgotten."""
+_MAX_WAYS: Final = 16
 """Ways to choose among the alternatives of later requests that are looked at one by one."""
-_MOST_LOOKS: Final = 128
+_MAX_STEPS_PER_BRANCH: Final = 128
 """Steps in giving values to requests that are made for one branch."""
 
 
@@ -110,7 +112,7 @@ class _Values:
         key = runs, tried, among
         found = self._lengths.get(key)
         if found is None:
-            if len(self._lengths) >= _KEPT_LENGTHS:
+            if len(self._lengths) >= _MAX_KEPT_LENGTHS:
                 self._lengths.clear()
             found = self._lengths[key] = self._length_with(runs, tried, among)
         return found
@@ -149,7 +151,7 @@ class DeadEnds:
 
     allocation_request: AllocationRequest
     states: Callable[[int], Sequence[SavedState]]
-    """What each constraint of a claim remembers of the devices taken."""
+    """The memory of each constraint of a claim about the devices taken."""
     last_values_only: bool
     """distinctAttribute remembers of each request the last device's value alone."""
     _could_get: dict[RequestData, Positions] = field(default_factory=dict)
@@ -183,7 +185,7 @@ class DeadEnds:
         found = cls(allocation_request, states, last_values_only)
         requests = [each for _, each in found._requests()]
         if (
-            len(devices) > _MOST_CANDIDATES
+            len(devices) > _MAX_CANDIDATES
             or any(each.choice.everything or each.choice.admin_access for each in requests)
             or any(each.traits.shareable or each.traits.consumes for each in devices)
         ):
@@ -292,11 +294,11 @@ class DeadEnds:
         """
         later = [claim.requests for claim in self.allocation_request.claims[claim_index:]]
         later[0] = later[0][request_index + 1 :]
-        self._looks = _MOST_LOOKS
+        self._looks = _MAX_STEPS_PER_BRANCH
         if not self._may_be_met(claim_index, wanted, missing, start, later):
             return True
         ways = prod([len(choices) for requests in later for choices in requests])
-        return 1 < ways <= _MOST_WAYS and not any(
+        return 1 < ways <= _MAX_WAYS and not any(
             self._may_be_met(claim_index, wanted, missing, start, chosen)
             for chosen in _each_chosen(later)
         )
@@ -390,7 +392,7 @@ class DeadEnds:
     def _number_of_values(self, needs: _Needs, constraint: "_OpenConstraint") -> int:
         """The values that a constraint may still take: the fewest are tried first."""
         if constraint.constraint.distinct:
-            return _MOST_CANDIDATES + 1
+            return _MAX_CANDIDATES + 1
         return len(self._values_with_enough(needs, constraint))
 
     def _values_with_enough(
@@ -460,7 +462,7 @@ class DeadEnds:
             length = values.length_with(runs_needed, tried, need.positions)
             if length > tried.bit_length():
                 return
-        if len(values.positions) > _MOST_VALUES:
+        if len(values.positions) > _MAX_VALUES:
             yield from self._last_values(needs, constraint, first + 1, left)
             return
         later = constraint.covered[first + 1 :]
@@ -521,7 +523,7 @@ def _too_few(needs: Iterable[tuple[int, int]]) -> bool:
     for count, every in needs:
         merged[every] = merged.get(every, 0) + count
     sums = [(0, 0)]
-    for every, count in list(merged.items())[:_MOST_NEEDS]:
+    for every, count in list(merged.items())[:_MAX_NEEDS]:
         with_it = [(total + count, union | every) for total, union in sums]
         if any(total > union.bit_count() for total, union in with_it):
             return True

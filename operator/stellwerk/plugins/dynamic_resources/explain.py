@@ -22,12 +22,13 @@ from stellwerk.framework.services import ObjectStore
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.plugins.dynamic_resources.allocated import ClaimKey
-from stellwerk.plugins.dynamic_resources.allocator import AllocatingState, constraint_states
+from stellwerk.plugins.dynamic_resources.allocating_state import AllocatingState
 from stellwerk.plugins.dynamic_resources.claims import (
     AllocationRequest,
     ClaimToAllocate,
     RequestData,
 )
+from stellwerk.plugins.dynamic_resources.constraints import constraint_states
 from stellwerk.plugins.dynamic_resources.node_verdicts import AllocationVerdicts, NodeAllocator
 from stellwerk.plugins.dynamic_resources.resource_pools import Pool
 from stellwerk.plugins.dynamic_resources.selectors import SelectorError
@@ -157,7 +158,7 @@ class Reasons:
             if taken is None:
                 return "its policy does not allow to ask for so much"
             return _NO_CAPACITY
-        if not allocating.counts(device, pool):
+        if not allocating.charge_if_needed(device, pool):
             return _NO_COUNTERS
         return ""
 
@@ -189,16 +190,20 @@ def _not_comparable(claim: ClaimToAllocate, wanted: RequestData, device: Device)
     return ""
 
 
-_EXAMPLES: Final = 5
-_NODES_A_STEP: Final = 8
-_MOST_POOLS: Final = 20
-_MOST_FREED: Final = 12
+_MAX_EXAMPLES: Final = 5
+"""Nodes or devices that are named as examples."""
+_MAX_NODES_PER_STEP: Final = 8
+"""Nodes that are searched before the next decision may be made."""
+_MAX_POOLS: Final = 20
+"""Pools that are named."""
+_MAX_FREED: Final = 12
+"""Devices that others hold and that are proposed to be freed."""
 _NO_REQUEST: Final = "/"
 """A constraint that names it, and nothing else, is none."""
-_NODES: Final = 64
-"""So many nodes are searched for devices that others hold, and for taints."""
-_FEW_CLAIMS: Final = 4
-"""So many claims are tried without."""
+_MAX_NODES: Final = 64
+"""Nodes that are searched for devices that others hold, and for taints."""
+_MAX_CLAIMS: Final = 4
+"""Claims that are left out one by one to see which of them is in the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +240,7 @@ def considered(search: DeviceSearch) -> Generator[None, None, DevicesOfPod | Non
         requests += tally.rows(state_data.names, node_count, _failures(known, state_data.names))
     pools = [
         PoolLeftOut(pool=pool, reason=reason)
-        for pool, reason in sorted(left_out.items())[:_MOST_POOLS]
+        for pool, reason in sorted(left_out.items())[:_MAX_POOLS]
     ]
     return DevicesOfPod(claims=claims, requests=requests, pools_left_out=pools or None)
 
@@ -248,7 +253,7 @@ def _failures(known: AllocationVerdicts, names: Sequence[str]) -> list[DeviceErr
         counts[claim, failure.request, failure.text(names)] += 1
     return [
         DeviceError(claim=claim, request=request, error=text, nodes=nodes)
-        for (claim, request, text), nodes in counts.most_common(_EXAMPLES)
+        for (claim, request, text), nodes in counts.most_common(_MAX_EXAMPLES)
     ]
 
 
@@ -287,7 +292,7 @@ class _Tally:
             for (claim, wanted), devices in free.items():
                 if wanted.choice.everything or devices >= wanted.choice.count:
                     self._counted[claim, wanted].enough += 1
-            if number % _NODES_A_STEP == 0:
+            if number % _MAX_NODES_PER_STEP == 0:
                 yield
 
     def _take_up(self, look: Look) -> None:
@@ -302,7 +307,7 @@ class _Tally:
             return
         counted.reasons[look.reason] += 1
         examples = counted.examples.setdefault(look.reason, [])
-        if len(examples) < _EXAMPLES:
+        if len(examples) < _MAX_EXAMPLES:
             name = "/".join(look.device.key)
             holders = self._reasons.holders.get(look.device.key, ())
             in_use = look.reason == IN_USE and holders
@@ -351,7 +356,7 @@ def _holder_text(key: ClaimKey) -> str:
 
 def proposals(search: DeviceSearch) -> Iterator[Proposal | None]:
     """Doing without a claim; other claims that give devices back; asking for less."""
-    for reference in search.pod.spec.resource_claims[:_FEW_CLAIMS]:
+    for reference in search.pod.spec.resource_claims[:_MAX_CLAIMS]:
         words = f"do without resource claim {reference.name}"
         yield EditPod(words, _without_resource_claim(reference.name), PodPart.NEEDS)
     state_data = search.state_data
@@ -380,11 +385,11 @@ def _looked_around(
     snapshot: Snapshot, reasons: Reasons, holders: list[ClaimKey], taints: list[tuple[str, Taint]]
 ) -> Generator[None, None, None]:
     """Note who holds devices that the pod could have, and which taints keep it off."""
-    for row in list(snapshot.row_of.values())[:_NODES]:
+    for row in list(snapshot.row_of.values())[:_MAX_NODES]:
         for look in reasons.of_node(snapshot.node_at(row)):
-            if look.reason == IN_USE and len(holders) < _MOST_FREED:
+            if look.reason == IN_USE and len(holders) < _MAX_FREED:
                 holders += reasons.holders.get(look.device.key, ())
-            elif look.scarce and len(holders) < _MOST_FREED:
+            elif look.scarce and len(holders) < _MAX_FREED:
                 holders += reasons.holders_in(look.device.key[:2])
             taints += [(look.wanted.choice.full_name, taint) for taint in look.taints]
         yield

@@ -27,8 +27,8 @@ from stellwerk.framework.types import (
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.dynamic_resources.allocated import Allocated, InFlightAllocations
+from stellwerk.plugins.dynamic_resources.allocating_state import AllocatingState
 from stellwerk.plugins.dynamic_resources.allocator import (
-    AllocatingState,
     Allocator,
     FilterTimeout,
     FilterTimeoutError,
@@ -263,7 +263,7 @@ class AllocationVerdicts:
     late_seconds: float = 0.0
     """The time of the last of them."""
     selector_bytes: int = 0
-    """Of the selectors that it holds compiled."""
+    """Bytes of the selectors that it holds compiled."""
 
     def forget_all(self, size: int) -> None:
         """Set every row to UNKNOWN."""

@@ -121,9 +121,10 @@ _DEALLOCATED: Final = unschedulable(NAME, "deallocation of ResourceClaim complet
 _UNRESERVED: Final = unschedulable(NAME, "ResourceClaim unreserved for PodGroup")
 _DELETED: Final = unschedulable(NAME, "deletion of ResourceClaim completed")
 _NOTHING: Final = StateData("")
-MOST_SELECTOR_BYTES: Final = 16 * 1024
-"""Of all different selectors of a pod's claims: to compile these takes a tenth of a second."""
-"""Of every pod that devices are no matter for."""
+"""The state of every pod that asks for no devices."""
+MAX_SELECTOR_BYTES: Final = 16 * 1024
+"""Bytes of the different selectors of a pod's claims: compiling so many takes a tenth of a second.
+A pod with more is unschedulable."""
 
 
 class DynamicResources(
@@ -509,14 +510,14 @@ class DynamicResources(
 
 
 def _too_complex(specs: Sequence[DeviceClaim]) -> str:
-    """Why these claims are not looked at; empty where they are."""
+    """The reason for which these claims are not looked at; empty where they are."""
     expressions = set().union(*(each.expressions for each in specs))
     size = sum(map(len, expressions))
-    if size <= MOST_SELECTOR_BYTES:
+    if size <= MAX_SELECTOR_BYTES:
         return ""
     return (
         f"too complex to schedule: the selectors of its resource claims have {size} characters, "
-        f"and may have {MOST_SELECTOR_BYTES}"
+        f"and may have {MAX_SELECTOR_BYTES}"
     )
 
 

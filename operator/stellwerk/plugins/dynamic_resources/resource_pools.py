@@ -41,8 +41,8 @@ SliceGroup: TypeAlias = tuple[Slice, ...]
 """The slices that some nodes see."""
 _ReachKey: TypeAlias = tuple[str, bool, NodeSelector | None]
 
-_MOST_ROWS: Final = 64
-"""So many changed rows are looked at one by one."""
+_MAX_CHANGED_ROWS: Final = 64
+"""Changed rows that are looked at one by one. If more have changed, all rows are."""
 
 
 class SharedSlices:
@@ -78,7 +78,7 @@ class SharedSlices:
         return self._group_of[row]
 
     def _refresh(self) -> None:
-        changed = self._rows.changed(_MOST_ROWS)
+        changed = self._rows.changed(_MAX_CHANGED_ROWS)
         self._rows.catch_up()
         if changed is None or not self._group_of:
             self._divide()

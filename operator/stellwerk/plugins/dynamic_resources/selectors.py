@@ -113,9 +113,10 @@ Entry = TypeVar("Entry")
 
 _ATTRIBUTES: Final = "attributes"
 _CAPACITY: Final = "capacity"
-_KEPT_ANSWERS: Final = 4096
-_LONGEST_KEPT: Final = 128
-"""Longer texts are read anew each time."""
+_MAX_KEPT_ANSWERS: Final = 4096
+"""Answers of one selector, and versions and quantities, that are kept."""
+_MAX_KEPT_CHARACTERS: Final = 128
+"""Characters of a text whose meaning is kept. Longer texts are read anew each time."""
 _NATIVE: Final[Mapping[str, str]] = {
     "string": "unsupported native conversion from string to 'bool'",
     "int": "unsupported type conversion from 'int' to bool",
@@ -168,7 +169,7 @@ class Selector:
             answer = self._answers[key] = _evaluated(
                 self._program, device, reads_lists=self._reads_lists
             )
-            if len(self._answers) > _KEPT_ANSWERS:
+            if len(self._answers) > _MAX_KEPT_ANSWERS:
                 self._answers.popitem(last=False)
         if isinstance(answer, str):
             raise SelectorError(f"CEL runtime error: {answer}", of_device=True)
@@ -299,10 +300,10 @@ def _list_or_attribute_value(attribute: Attribute) -> Value:
 
 
 def _version_value(written: str) -> Value:
-    return _version(written) if len(written) <= _LONGEST_KEPT else parse_version(written)
+    return _version(written) if len(written) <= _MAX_KEPT_CHARACTERS else parse_version(written)
 
 
-@lru_cache(maxsize=_KEPT_ANSWERS)
+@lru_cache(maxsize=_MAX_KEPT_ANSWERS)
 def _version(written: str) -> Value:
     return parse_version(written)
 
@@ -310,9 +311,9 @@ def _version(written: str) -> Value:
 def _capacity_value(capacity: JsonObject) -> Value:
     written = str(capacity["value"])
     # What is longer is no quantity in CEL, and is not kept.
-    return _quantity(written) if len(written) <= _LONGEST_KEPT else parse_quantity(written)
+    return _quantity(written) if len(written) <= _MAX_KEPT_CHARACTERS else parse_quantity(written)
 
 
-@lru_cache(maxsize=_KEPT_ANSWERS)
+@lru_cache(maxsize=_MAX_KEPT_ANSWERS)
 def _quantity(written: str) -> Value:
     return parse_quantity(written)

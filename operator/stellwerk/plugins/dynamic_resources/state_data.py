@@ -37,7 +37,7 @@ class StateData:
     stale: JsonObject | None = None
     """The claim that an earlier attempt has made for them, to be deleted first."""
     specs: tuple[DeviceClaim, ...] = ()
-    """Of the claims to be allocated."""
+    """The requests and constraints of the claims to be allocated."""
     shared: Mapping[str, JsonObject] = field(default_factory=dict)
     """The entry of the pod's group in reservedFor, by the name of each claim that the group has."""
     joined: frozenset[str] = frozenset()
@@ -46,7 +46,7 @@ class StateData:
     extended: ExtendedClaim | None = None
     """The claim for extended resources on the node that was chosen."""
     generated: JsonObject | None = None
-    """That claim, once it is made."""
+    """The claim for extended resources, once it is made."""
     added: set[str] = field(default_factory=set)
     """Names of the claims to which the pod was added, or may have been."""
     names: tuple[str, ...] = field(init=False)

@@ -17,7 +17,7 @@ from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.snapshot.snapshot import NodeView
 
 _NODES: Final = 20
-"""So many nodes are named, those first that lack least."""
+"""Nodes that are named, those first that lack least."""
 
 
 def free_gpus(

@@ -31,7 +31,7 @@ class TypicalPod:
 
     cpu_millis: int
     gpu_milli: int
-    """Of each device; 0: it asks for none."""
+    """Thousandths of each device; 0: the pod asks for none."""
     devices: int
     models: tuple[str, ...]
     """The models it admits; empty: any."""

@@ -18,14 +18,16 @@ from stellwerk.plugins.gpu.fragmentation import FloatColumn
 from stellwerk.plugins.gpu.pattern_pricing import NodeShape, PatternPricing, PlannedKind, Slot
 
 _CPU_WORTH: Final = 0.004
-"""Of a millicore, in thousandths of a device, so that pods without GPUs are planned, too."""
+"""Worth of a millicore, in thousandths of a device, so that pods without GPUs are planned as
+well."""
 _DEVIATIONS: Final = np.array([-2.0, -1.0, -0.33, 0.33, 1.0, 2.0])
 _CHANCES: Final = np.array([1.0, 0.93, 0.75, 0.5, 0.25, 0.07])
 """The likelihood of a demand for a slot below so many deviations from the mean."""
 _DRIFT: Final = 0.1
 """The deviation of the demand for a kind, as a share of it, beside that of chance."""
 _MEMORY_PRICES: Final = (0.0, 0.003, 0.008, 0.02, 0.05)
-"""Of a MiB in thousandths of a device: the first under which the best pattern fits the memory."""
+"""Prices of a MiB in thousandths of a device: the first under which the best pattern fits is
+used."""
 _MOST_ROUNDS: Final = 150
 _CLOSE_ENOUGH: Final = 5e-4
 _INTEGER_GAP: Final = 1e-3
@@ -58,7 +60,8 @@ class PatternPlan:
     prices: Sequence[float]
     """By kind: what one more pod of it would be worth."""
     worth: float
-    """Of the patterns together, in thousandths of a device, by the chance that they are filled."""
+    """Worth of the patterns together, in thousandths of a device, by the chance that they are
+    filled."""
     bound: float
     """No plan is worth more."""
 

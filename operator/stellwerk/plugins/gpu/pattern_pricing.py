@@ -34,7 +34,7 @@ class PlannedKind:
     memory_mib: float
     """The mean of the kind's pods."""
     gpu_milli: int
-    """Of each device; 0: it asks for none."""
+    """Thousandths of each device; 0: the pod asks for none."""
     devices: int
     models: tuple[str, ...]
     """The models it admits; empty: any."""

@@ -34,7 +34,7 @@ class IdleCapacity(NamedTuple):
 
     cpu_millis: int
     free_milli: Sequence[int]
-    """Of each device."""
+    """Free thousandths of each device."""
 
 
 class OpenSlots:

@@ -51,7 +51,7 @@ class PlannedPods:
         return self.number_of_shape(gpu_shape(pod))
 
     def number_of_shape(self, shape: GpuShape) -> int | None:
-        """The same for pods of a shape."""
+        """The number of the planned kind for pods of a shape; None: there is none."""
         if shape not in self._number:
             if len(self._number) > _KINDS_REMEMBERED:
                 return self._nearest(shape)

@@ -199,7 +199,7 @@ def _parsed(constraint: DefaultConstraint) -> SpreadConstraint:
 
 
 _FEW: Final = 4
-"""So many values of a label are tried."""
+"""Values of a label that are tried."""
 
 
 def topology_labels(pod: PodInfo, snapshot: Snapshot, node: NodeInfo) -> Iterator[Change]:

@@ -52,7 +52,7 @@ def offered_and_used(nodes: NodeView, resource: str) -> tuple[Amount, Amount] | 
 def offered_and_used_at(
     snapshot: Snapshot, row: int, resource: str, *, for_scoring: bool
 ) -> tuple[int, int]:
-    """The same of one row, (0, 0) where no node offers the resource.
+    """(offered, requested) of one row; (0, 0) where no node offers the resource.
 
     `for_scoring`: cpu and memory in use as if containers without a request had a small one.
     """

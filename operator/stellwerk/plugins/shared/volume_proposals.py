@@ -16,7 +16,7 @@ from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.selectors import NodeSelector, parse_node_selector
 
 _FEW: Final = 4
-"""So many volumes are tried without."""
+"""Volumes that are left out one by one to see which of them is in the way."""
 
 
 def without_volumes(pod: PodInfo) -> Iterator[Change]:

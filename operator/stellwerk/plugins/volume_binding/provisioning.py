@@ -162,9 +162,9 @@ class _Capacity(NamedTuple):
     class_name: str
     nodes: AccessibleNodes
     limit_bytes: int
-    """Of the largest volume."""
+    """Bytes of the largest volume."""
     total_bytes: int
-    """Of all that is left; 0: it does not say."""
+    """Bytes of all that is left; 0: the driver does not say."""
 
 
 def _key(obj: JsonObject) -> tuple[str, str]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stellwerk.answers.dump import CacheDump
-    from stellwerk.answers.listings import QueuePage
+    from stellwerk.answers.queue import QueuePage
     from stellwerk_cli.commands.diagnosis.examination import Observed
     from stellwerk_kube.json_values import JsonObject
 

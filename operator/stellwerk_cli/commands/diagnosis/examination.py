@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.answers.diagnosis import STATES, DoctorReport, Finding, State
 from stellwerk.answers.dump import CacheDump
-from stellwerk.answers.listings import ProfilesPage, QueuePage
+from stellwerk.answers.profiles import ProfilesPage
+from stellwerk.answers.queue import QueuePage
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
@@ -41,7 +42,7 @@ _MAX_PODS_WITH_LOGS: Final = 10
 
 @dataclass(slots=True)
 class Observed:
-    """What was seen of a cluster: findings, and what only a bundle takes over."""
+    """A cluster as it was seen: findings, and what only a bundle takes over."""
 
     server: str
     installed: checks.Installation

@@ -16,16 +16,14 @@ from typing_extensions import override
 
 from stellwerk.answers.answer import codec
 from stellwerk.models.troubleshooting import SITE
-from stellwerk_cli.commands import tables
-from stellwerk_cli.commands.tables import LISTS, Shown, show, show_written
+from stellwerk_cli.commands import schemas
+from stellwerk_cli.commands.listings import shown_lists
+from stellwerk_cli.commands.output import Shown, show, show_written
 from tests.support.filled_answers import FORGED, HOSTILE, filled
 from tests.support.processes import command
 
-SHOWN: dict[str, Shown[Any]] = {
-    each.kind.__name__: each
-    for each in [*vars(tables).values(), *LISTS.values()]
-    if isinstance(each, Shown)
-}
+SHOWN: dict[str, Shown[Any]] = {each.kind.__name__: each for each in schemas.SHOWN}
+LISTS = shown_lists()
 FORMS = ("table", "wide", "name", "json", "yaml")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 OWN_LINK = re.compile(r"\x1b\]8;(id=\d+;|;)(https://docs\.example/[^\x1b]*)?\x1b\\")

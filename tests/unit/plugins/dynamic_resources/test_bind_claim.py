@@ -9,7 +9,7 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.plugins.dynamic_resources.bind_claim import (
-    MOST_CONSUMERS,
+    MAX_CONSUMERS,
     ClaimLostError,
     ClaimReservations,
     path_of,
@@ -88,7 +88,7 @@ def play(story: Callable[[Story], Awaitable[None]]) -> None:
 
 def test_as_many_pods_as_a_claim_takes_are_added_in_two_writes() -> None:
     async def story(it: Story) -> None:
-        names = [f"p{number}" for number in range(MOST_CONSUMERS)]
+        names = [f"p{number}" for number in range(MAX_CONSUMERS)]
         began = it.clock.monotonic()
         answers = await asyncio.gather(*map(it.adding, names))
         assert sorted(it.reserved()) == sorted(names)
@@ -101,12 +101,12 @@ def test_as_many_pods_as_a_claim_takes_are_added_in_two_writes() -> None:
 
 def test_one_pod_more_is_told_that_the_claim_is_full() -> None:
     async def story(it: Story) -> None:
-        names = [f"p{number}" for number in range(MOST_CONSUMERS + 3)]
+        names = [f"p{number}" for number in range(MAX_CONSUMERS + 3)]
         answers = await asyncio.gather(*map(it.adding, names), return_exceptions=True)
         refused = [str(each) for each in answers if isinstance(each, ClaimLostError)]
         full = "claim default/shared is reserved for 256 pods, and the API takes no more"
         assert refused == [full] * 3
-        assert len(it.reserved()) == MOST_CONSUMERS
+        assert len(it.reserved()) == MAX_CONSUMERS
         written = it.client.written
         with pytest.raises(ClaimLostError, match="256 pods"):
             await it.adding("late")

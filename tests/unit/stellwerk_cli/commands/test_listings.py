@@ -13,9 +13,9 @@ from aiohttp import web
 from stellwerk.answers.answer import codec
 from stellwerk.client.operator_port import OperatorPort
 from stellwerk_cli.cli import main
-from stellwerk_cli.commands.listings import QUEUE
+from stellwerk_cli.commands.listings import QUEUE, shown_lists
 from stellwerk_cli.commands.listings import _entries as entries
-from stellwerk_cli.commands.tables import LISTS, console
+from stellwerk_cli.commands.printer import console
 from tests.support.device_cases import device, held
 from tests.support.explaining_port import explaining_port, two_nodes, with_devices
 
@@ -61,7 +61,7 @@ async def test_all_pages_are_asked_for(namespace: str | None, expected: int) -> 
 
 def table(path: str, answer: dict[str, Any]) -> list[list[str]]:
     output = io.StringIO()
-    shown = LISTS[path]
+    shown = shown_lists()[path]
     shown.table(codec(shown.kind).read(answer), console(output))
     return [line.split() for line in output.getvalue().splitlines()]
 

@@ -6,8 +6,8 @@ import pytest
 
 from stellwerk.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk_cli.cli import build_parser
-from stellwerk_cli.commands.profile import check_here
-from stellwerk_cli.commands.tables import console, print_history
+from stellwerk_cli.commands.printer import console
+from stellwerk_cli.commands.profile import check_here, print_history
 from stellwerk_kube.errors import ProfileError
 from stellwerk_kube.json_values import JsonObject
 from tests.support.in_process import make_profile

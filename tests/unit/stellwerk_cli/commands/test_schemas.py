@@ -6,17 +6,13 @@ from typing import Any
 import orjson
 import pytest
 
+from stellwerk_cli.commands.group_table import GROUP
+from stellwerk_cli.commands.listings import shown_lists
+from stellwerk_cli.commands.output import API_VERSION, show_answer, show_written
+from stellwerk_cli.commands.pod_table import POD
 from stellwerk_cli.commands.schemas import document, printed_kinds, written
-from stellwerk_cli.commands.tables import (
-    API_VERSION,
-    GROUP,
-    LISTS,
-    POD,
-    SHADOW,
-    WHAT_IF,
-    show_answer,
-    show_written,
-)
+from stellwerk_cli.commands.shadow import shown_shadow
+from stellwerk_cli.commands.what_if_table import WHAT_IF
 from stellwerk_simulation.answers import (
     DefragAnswer,
     FitAnswer,
@@ -55,7 +51,7 @@ def test_the_published_document_is_that_of_the_code() -> None:
 def test_recorded_answers_are_printed_as_described(
     story: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown: dict[str, Any] = {"/what-if": WHAT_IF, "/shadow": SHADOW, **LISTS}
+    shown: dict[str, Any] = {"/what-if": WHAT_IF, "/shadow": shown_shadow(), **shown_lists()}
     for path, found in json.loads(recorded(story)).items():
         if found["status"] != 200:
             continue

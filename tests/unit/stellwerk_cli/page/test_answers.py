@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.answers.answer import Kind, codec
-from stellwerk.answers.listings import DecisionsPage
+from stellwerk.answers.decisions import DecisionsPage
 from stellwerk_cli.page.answers import FRESH_SECONDS, KEPT, Answers, Port
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import SchedulerError

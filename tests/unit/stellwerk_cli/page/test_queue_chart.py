@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stellwerk.answers.listings import QueueSample
+from stellwerk.answers.queue import QueueSample
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, queue_chart
 from tests.support.repository import ROOT
 

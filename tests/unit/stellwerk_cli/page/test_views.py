@@ -16,7 +16,7 @@ import orjson
 import pytest
 from typing_extensions import override
 
-from stellwerk.answers.listings import NodeFields
+from stellwerk.answers.nodes import NodeFields
 from stellwerk.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.client.operator_port import NoAnswer, PortRefusal
 from stellwerk_cli.cli import build_parser, main

@@ -1,0 +1,91 @@
+"""The part of a list that is asked for: where it begins, how long it is, and which pods.
+
+Every module of this folder uses it, and `serving.explanations` makes it of a request. Invariant: a
+page holds at most MAX_ENTRIES entries.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from stellwerk.backend.queued_pod import Place, QueuedPod
+from stellwerk.explain.records import DecisionRecord
+from stellwerk.models.pod import PodInfo
+from stellwerk_kube.errors import ConfigurationError
+
+MAX_ENTRIES: Final = 5000
+"""Entries of one page. A longer list is asked for in several pages."""
+DEFAULT_ENTRIES: Final = 500
+"""Entries of a page whose request names no limit."""
+MAX_ENTRIES_PER_STEP: Final = 200
+"""Entries that are written before the next decision may be made: about a millisecond."""
+MAX_MATCHES_PER_STEP: Final = 2000
+"""Entries that are compared with a filter before the next decision may be made."""
+_MAX_DIGITS: Final = 18
+"""Digits of a number in a name that count in the order of names."""
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+UNSERVED: Final = "unserved"
+"""The filter for pods that no scheduler serves. They are in no queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The part of a list that is wanted."""
+
+    limit: int = DEFAULT_ENTRIES
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodsAsked:
+    """A filter of the pods of a list."""
+
+    text: str = ""
+    """A part of NAMESPACE/NAME; empty: any."""
+    queue: str = ""
+    """The queue that they wait in, as counts name it; empty: any."""
+    plugin: str = ""
+    """One that turned them away; empty: any."""
+    node: str = ""
+    """The node that they got; empty: any."""
+
+    def __post_init__(self) -> None:
+        """Check the queue.
+
+        Raises:
+            ConfigurationError: there is no such queue.
+        """
+        if self.queue and self.queue not in _WAITING:
+            raise ConfigurationError(f'a queue is one of {", ".join(_WAITING)}, not "{self.queue}"')
+
+    def waits(self, entry: QueuedPod) -> bool:
+        """Whether a pod that waits is wanted."""
+        return (
+            self.text in entry.newest.key
+            and (not self.queue or entry.place in _WAITING[self.queue])
+            and (not self.plugin or self.plugin in entry.rejector_plugins)
+        )
+
+    def is_without_queue(self, pod: PodInfo) -> bool:
+        """Whether a pod that waits in no queue, because no scheduler serves it, is wanted."""
+        return self.text in pod.key and self.queue in {"", UNSERVED} and not self.plugin
+
+    def got(self, record: DecisionRecord) -> bool:
+        """Whether a pod that got a node is wanted."""
+        return self.text in record.key and self.node in {"", record.node_name}
+
+
+_WAITING: Final[Mapping[str, frozenset[Place]]] = {
+    "active": frozenset({Place.ACTIVE}),
+    "backoff": frozenset({Place.BACKOFF, Place.ERROR_BACKOFF}),
+    "unschedulable": frozenset({Place.UNSCHEDULABLE}),
+    "gated": frozenset({Place.GATED}),
+    UNSERVED: frozenset(),
+}
+ALL_PODS: Final = PodsAsked()
+
+
+def natural_order(name: str) -> str:
+    """The place of a name among others, node-2 before node-10."""
+    return _DIGITS.sub(lambda digits: digits[0].zfill(_MAX_DIGITS), name)

@@ -1,0 +1,111 @@
+"""Answers in the form that the user asks for: table, JSON, YAML or names; once, or on each change.
+
+Commands call `show` with the answer's kind and table. Invariant: a table shows nothing that is not
+in the answer, and what is printed for programs is the operator's answer, unchanged.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic
+
+import orjson
+import yaml
+
+from stellwerk.answers.answer import Kind, PortAnswer, codec
+from stellwerk_cli.commands.printer import Printer, console
+from stellwerk_cli.progress_line import waiting_for
+from stellwerk_kube.untrusted_text import json_escaped, printable, printable_lines
+
+WATCH_SECONDS: Final = 2.0
+"""Time between two questions of `--watch`, after which a reader notices a change soon enough."""
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown(Generic[Kind]):
+    """A kind of answer, its table, and the names in it."""
+
+    kind: type[Kind]
+    table: Callable[[Kind, Printer], None]
+    names: Callable[[Kind], Iterable[str]]
+    """Pods as NAMESPACE/NAME, other objects as KIND/NAME: each is an argument for commands."""
+
+
+async def show(
+    ask: Callable[[], Awaitable[Json]], form: str, shown: Shown[Kind], *, watch: bool = False
+) -> Json:
+    """Print an answer, and return it; with `watch`, again whenever it has changed.
+
+    Raises:
+        MalformedAnswer: it is another kind of answer than is shown.
+    """
+    before: Json | None = None
+    while True:
+        with waiting_for("waiting for the answer"):
+            answer = await ask()
+        codec(shown.kind).read(answer)  # what follows takes its fields, in every form
+        if _without_times(answer) != before:
+            show_written(answer, form, shown)
+        if not watch:
+            return answer
+        before = _without_times(answer)
+        await asyncio.sleep(WATCH_SECONDS)
+
+
+_RUNNING: Final = frozenset({"recomputedAt", "roomIsKeptSeconds"})
+"""Fields that are different in each answer, however deep they lie: a clock runs in them."""
+
+
+def _without_times(answer: Any) -> Any:  # noqa: ANN401 any JSON
+    """The answer without the running time in it; whether a clock runs is kept."""
+    if isinstance(answer, Mapping):
+        return {
+            name: value is None if name in _RUNNING else _without_times(value)
+            for name, value in answer.items()
+        }
+    return [_without_times(each) for each in answer] if isinstance(answer, list) else answer
+
+
+def show_written(answer: Json, form: str, shown: Shown[Kind]) -> None:
+    """Print an answer that is there, as JSON of the operator."""
+    if form in {"table", "wide"}:
+        to = console()
+        to.is_wide = form == "wide"
+        shown.table(codec(shown.kind).read(answer), to)
+    elif form == "name":
+        for name in dict.fromkeys(shown.names(codec(shown.kind).read(answer))):
+            sys.stdout.write(f"{printable(name)}\n")
+    else:
+        write_for_programs(answer, form, shown.kind.__name__)
+    sys.stdout.flush()
+
+
+def show_answer(answer: PortAnswer, form: str, names: Iterable[str] = ()) -> None:
+    """Print an answer of another part than the operator, for programs."""
+    if form == "name":
+        for name in names:
+            sys.stdout.write(f"{printable(name)}\n")
+    else:
+        kind = type(answer)
+        write_for_programs(codec(kind).as_json(answer), form, kind.__name__)
+    sys.stdout.flush()
+
+
+API_VERSION: Final = "answers.stellwerk.dev/v1"
+"""The apiVersion of the answers of commands; docs/answers.json has their schemas."""
+
+
+def write_for_programs(answer: Json, form: str, kind: str) -> None:
+    """Write an answer with its kind, as `json` or `yaml`; controls in it are escaped."""
+    whole = {"apiVersion": API_VERSION, "kind": kind, **answer}
+    if form == "json":
+        text = orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode()
+        sys.stdout.write(json_escaped(text) + "\n")
+        return
+    text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)
+    if printable_lines(text) != text:  # then escapes say the same
+        text = yaml.safe_dump(whole, sort_keys=False)
+    sys.stdout.write(text)
