@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk_cli.commands.moving import CORDON_ANNOTATION, Cordon
+from stellwerk.models.pod import parse_pod
+from stellwerk_cli.commands.moving import CORDON_ANNOTATION, Cordon, _evict
 from stellwerk_kube.errors import Conflict
 from stellwerk_kube.json_values import JsonObject
+from tests.support.builders import make_pod
 from tests.support.memory_client import MemoryClient
 
 PATH = "/api/v1/nodes/n1"
@@ -149,3 +151,12 @@ async def test_a_lasting_cordon_has_no_mark() -> None:
     assert client.is_cordoned()
     assert cordon.is_made
     assert not client.objects[PATH]["metadata"].get("annotations")
+
+
+async def test_an_eviction_is_of_the_pod_of_the_plan_and_of_no_other_of_its_name() -> None:
+    client = OneNode()
+    pod = parse_pod(make_pod("a", namespace="default"))
+    path = "/api/v1/namespaces/default/pods/a/eviction"
+    await _evict(client, pod)  # type: ignore[arg-type]
+    (stored,) = (obj for key, obj in client.objects.items() if key.startswith(path))
+    assert stored["deleteOptions"] == {"preconditions": {"uid": pod.uid}}
