@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from stellwerk import __version__
 from stellwerk.logs import LEVELS, configure
+from stellwerk.models.number_options import WholeNumber
 from stellwerk_cli.commands import (
     bench,
     cluster,
@@ -43,6 +44,7 @@ from stellwerk_cli.commands import (
     version,
     what_if,
 )
+from stellwerk_kube import file_limits
 from stellwerk_kube.errors import (
     AccessRefusedError,
     ConfigurationError,
@@ -174,6 +176,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         try:
             options = build_parser().parse_args(words)
             configure(options.log_level, options.log_format)
+            file_limits.allow(options.file_limits)
             status: int = options.command(options)
         except SystemExit:
             sys.stdout.flush()  # the help
@@ -331,6 +334,13 @@ def build_parser() -> argparse.ArgumentParser:
             default="text",
             help="lines for people, or one JSON object a line (default: text)",
         )
+        command.add_argument(
+            file_limits.OPTION,
+            type=WholeNumber(1, file_limits.MAX_TIMES),
+            default=1,
+            metavar="TIMES",
+            help="read files so many times as large as without it (default: %(default)s)",
+        )
         module.add_arguments(command)
         _add_examples_of_actions(command, module.EXAMPLES)
         command.set_defaults(command=module.run)
@@ -338,7 +348,10 @@ def build_parser() -> argparse.ArgumentParser:
     helping = commands.add_parser("help", help=text, description=f"{text[0].upper()}{text[1:]}.")
     helping.add_argument("words", nargs="*", metavar="COMMAND", help="as `plan defrag`")
     helping.set_defaults(
-        log_level="warning", log_format="text", command=lambda given: _help(parser, given.words)
+        log_level="warning",
+        log_format="text",
+        file_limits=1,
+        command=lambda given: _help(parser, given.words),
     )
     return parser
 

@@ -141,7 +141,11 @@ async def roll_back(client: ClusterClient, rollback: Rollback, *, dry_run: bool)
     path = _path(rollback.after["metadata"]["name"])
     # The operator writes the status all the time: only another spec is an edit in between.
     present = await client.get(path)
-    if present.get("spec") != rollback.before.get("spec"):
+    before = rollback.before
+    if (present["metadata"].get("uid"), present.get("spec")) != (
+        before["metadata"].get("uid"),
+        before.get("spec"),
+    ):
         raise Conflict(f"replace {path}", 409, "Conflict", "it was edited meanwhile: look again")
     query = "?dryRun=All" if dry_run else ""
     await replace_profile(

@@ -1,8 +1,9 @@
 """A shadow and the profile that it shadows change places, in writes that can be resumed.
 
 `stellwerk promote` calls it with the user's own credentials. Invariant: names, schedulerNames and
-selectors stay; wherever it is interrupted, the annotation on the shadow holds what the last write
-needs, and promoting again finishes it.
+selectors stay, whatever the shadow and its annotation say; wherever it is interrupted, the
+annotation on the shadow holds what the last write needs, and promoting again finishes it. Who may
+write the shadow may write the annotation, so it is believed only as far as both profiles agree.
 """
 
 from collections.abc import Callable
@@ -19,8 +20,8 @@ from stellwerk_kube.errors import AbsentError, Conflict, NotFound, SchedulerErro
 from stellwerk_kube.json_values import JsonObject
 
 _SHADOW_FIELDS: Final = ("shadowOf", "sampleOneIn", "skipIfWaitedSeconds")
-_ACTIVE_FIELDS: Final = ("schedulerName", "selector")
-"""Fields that say which pods a profile schedules, and nothing about how it does."""
+_ACTIVE_FIELDS: Final = ("schedulerName", "selector", "namespaces")
+"""Fields that say which pods a profile schedules, and nothing about how: it keeps its own."""
 _CONFLICTS: Final = 5
 """So often may the operator have written a status between reading a profile and writing it."""
 
@@ -59,13 +60,37 @@ async def prepare_promotion(client: ClusterClient, name: str) -> Promotion:
     else:
         plan = _begun(begun, shadow)
         active, former = await _profile(client, plan["active"]), plan["spec"]
-        if former.get("schedulerName") != active["spec"].get("schedulerName"):
-            raise _damaged(name)
-    wanted = {key: value for key, value in shadow["spec"].items() if key not in _SHADOW_FIELDS}
-    wanted |= {key: former[key] for key in _ACTIVE_FIELDS if key in former}
+    whose = {key: active["spec"][key] for key in _ACTIVE_FIELDS if key in active["spec"]}
+    not_taken = (*_SHADOW_FIELDS, *_ACTIVE_FIELDS)
+    wanted = {k: v for k, v in shadow["spec"].items() if k not in not_taken} | whose
+    if begun is not None and orjson.loads(begun) not in (
+        _noted(active, shadow, former, 0 if active["spec"] == former else None),
+        _noted(active, shadow, former, 1 if active["spec"] == wanted else None),
+    ):
+        raise _damaged(name)
+    if whose != {key: former[key] for key in _ACTIVE_FIELDS if key in former}:
+        raise _damaged(name)
     kept = {key: shadow["spec"][key] for key in _SHADOW_FIELDS if key in shadow["spec"]}
     left = {key: value for key, value in former.items() if key not in _ACTIVE_FIELDS}
     return Promotion(active, shadow, wanted, {**left, **kept}, former, begun is not None)
+
+
+def _noted(
+    active: JsonObject, shadow: JsonObject, former: JsonObject, writes: int | None
+) -> JsonObject | None:
+    """What a promotion notes on the shadow, given how many writes of the active profile it made.
+
+    `writes` is 0 before the first write and 1 after it. None: the spec of the active profile is
+    neither of both, and no annotation fits.
+    """
+    if writes is None:
+        return None
+    identities = {}
+    for role, profile, later in (("active", active, writes), ("shadow", shadow, 0)):
+        metadata = profile["metadata"]
+        generation = metadata.get("generation", 0) - later
+        identities[f"{role}Identity"] = [metadata.get("uid", ""), generation]
+    return {"active": active["metadata"]["name"], "spec": former, **identities}
 
 
 async def promote(client: ClusterClient, planned: Promotion, *, dry_run: bool = False) -> None:
@@ -77,14 +102,15 @@ async def promote(client: ClusterClient, planned: Promotion, *, dry_run: bool = 
         Conflict: another client has written meanwhile; promoting again goes on.
         ApiError: the API server refuses.
     """
-    active_name, name = (each["metadata"]["name"] for each in (planned.active, planned.shadow))
+    name = planned.shadow["metadata"]["name"]
     # The operator writes the status all the time: only other specs are an edit in between.
     present = await prepare_promotion(client, name)
     if _written(present) != _written(planned):
         raise Conflict(f"replace {_path(name)}", 409, "Conflict", "edited meanwhile: look again")
     shadow, query = present.shadow, "?dryRun=All" if dry_run else ""
     if not (planned.resumed or dry_run):
-        text = orjson.dumps({"active": active_name, "spec": planned.former_spec}).decode()
+        noted = _noted(present.active, present.shadow, planned.former_spec, 0)
+        text = orjson.dumps(noted).decode()
         shadow = await replace_profile(
             client, shadow, lambda profile: _annotation_set(profile, text)
         )
@@ -123,15 +149,17 @@ async def replace_profile(
     return await client.replace(f"{_path(name)}{query}", change(present))
 
 
-def _edited_part(profile: JsonObject) -> tuple[JsonObject, str | None]:
-    """The spec, and what a promotion has noted on it."""
-    return profile["spec"], (profile["metadata"].get("annotations") or {}).get(PROMOTION_ANNOTATION)
+def _edited_part(profile: JsonObject) -> tuple[object, ...]:
+    """The uid, the spec, and what a promotion has noted on it."""
+    metadata = profile["metadata"]
+    noted = (metadata.get("annotations") or {}).get(PROMOTION_ANNOTATION)
+    return metadata.get("uid"), profile["spec"], noted
 
 
-def _written(promotion: Promotion) -> tuple[JsonObject, ...]:
-    """The specs of both profiles before and after it."""
-    specs = (promotion.active["spec"], promotion.shadow["spec"])
-    return (*specs, promotion.active_spec, promotion.shadow_spec)
+def _written(promotion: Promotion) -> tuple[object, ...]:
+    """Both profiles as they were shown, and their specs after it."""
+    before = (_edited_part(promotion.active), _edited_part(promotion.shadow))
+    return (*before, promotion.active_spec, promotion.shadow_spec)
 
 
 def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:
@@ -156,7 +184,7 @@ def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:
 def _damaged(name: str) -> SchedulerError:
     return SchedulerError(
         f"the annotation {PROMOTION_ANNOTATION} of SchedulerProfile {name} is not what a promotion "
-        "writes; without it, promoting begins anew"
+        "writes of these profiles as they are; without it, promoting begins anew"
     )
 
 

@@ -24,6 +24,13 @@ import yaml
 from typing_extensions import override
 
 from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.file_limits import (
+    MAX_DOCUMENTS,
+    MAX_FILE_BYTES,
+    allowed,
+    read_stream,
+    too_much,
+)
 from stellwerk_kube.json_values import JsonObject, JsonValue
 
 MAX_DEPTH: Final = 400
@@ -33,7 +40,6 @@ which it allows 1,000, and libyaml since 0.2.6 refuses more than 1,000 levels in
 MAX_DEPTH_OF_A_FILE: Final = 200
 """Levels of nesting in users' own files. PyYAML takes a second for a thousand levels."""
 STANDARD_INPUT: Final = "-"
-_LARGEST_FILE: Final = 1 << 30
 MAX_SMALL_FILE_BYTES: Final = 8 << 20
 """Bytes of a file that is no list of objects: settings, kubeconfigs, devices. They are written by
 hand, and read by PyYAML in Python, which takes a second for each 100 KiB.
@@ -265,7 +271,11 @@ def parse_yaml(
         raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
         text = raw.decode("utf-8-sig")
         check_depth(raw, max_depth)
-        documents = list(yaml.load_all(text, _FastLoader if is_fast else _PlainLoader))
+        most, documents = allowed(MAX_DOCUMENTS), list[Any]()
+        for document in yaml.load_all(text, _FastLoader if is_fast else _PlainLoader):
+            documents.append(document)
+            if len(documents) > most:
+                raise UnreadableYaml(too_much(f"{most:,} documents"))
         check_growth(documents, len(raw), max_depth)
         # A half of a pair of surrogates can be written in YAML's escapes, and in no answer.
         if b"\\u" in raw or b"\\U" in raw:
@@ -352,12 +362,10 @@ def read_objects(path: Path) -> list[JsonObject]:
     """
     try:
         if str(path) == STANDARD_INPUT:
-            content = sys.stdin.buffer.read(_LARGEST_FILE + 1)
+            content = read_stream(str(path), sys.stdin.buffer)
         else:
             with path.open("rb") as file:
-                content = file.read(_LARGEST_FILE + 1)
-        if len(content) > _LARGEST_FILE:
-            raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
+                content = read_stream(str(path), file, MAX_FILE_BYTES)
         documents = _documents(path, content)
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
@@ -451,6 +459,9 @@ def json_stream(text: str) -> list[object]:
         except ValueError as error:  # a number of thousands of digits, or NaN
             raise json.JSONDecodeError(str(error), text, end) from error
         found.append(value)
+        if len(found) > allowed(MAX_DOCUMENTS):
+            reason = too_much(f"{allowed(MAX_DOCUMENTS):,} documents")
+            raise json.JSONDecodeError(reason, text, end)
     if "\\u" in text:
         try:  # a half of a pair of surrogates can be written in JSON's escapes, and in no answer
             json.dumps(found, ensure_ascii=False).encode()
@@ -474,11 +485,15 @@ def check_depth(content: bytes, max_depth: int = MAX_DEPTH) -> None:
     """
     if sum(content.count(opener) for opener in _OPENERS) <= max_depth:
         return
-    depth = 0
+    depth, documents, most = 0, 0, allowed(MAX_DOCUMENTS)
     last: Any = yaml.Mark("", 0, 0, 0, "", 0)
     try:
         for event in yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            if isinstance(event, yaml.CollectionStartEvent):
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > most:
+                    raise UnreadableYaml(too_much(f"{most:,} documents"))
+            elif isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1

@@ -6,7 +6,6 @@ checked; what is wrong in a file is one message with the file, the line and the 
 
 import csv
 import io
-import lzma
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +15,18 @@ from typing import Final, TypeVar
 
 from stellwerk.models.gpu import WHOLE
 from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.file_limits import (
+    MAX_LINE_CHARACTERS,
+    MAX_ROWS,
+    allowed,
+    read_trace,
+    too_much,
+)
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import is_label_value
 
 Row = TypeVar("Row")
 
-_LARGEST_FILE: Final = 1 << 30
 _MOST_DEVICES: Final = 64
 _MAX_SHOWN_COLUMNS: Final = 12
 """Columns of a foreign trace that a message names: enough to see which file it is."""
@@ -200,7 +205,7 @@ def _rows(
     path: Path, columns: tuple[str, ...], parse: Callable[[_Fields], Row]
 ) -> Iterator[tuple[int, Row]]:
     """(line, row) of a file."""
-    reader = csv.DictReader(io.StringIO(_text(path), newline=""), restval="", strict=True)
+    reader = csv.DictReader(_lines(path), restval="", strict=True)
     try:
         _check_head(path, reader.fieldnames or (), columns)
         for values in reader:
@@ -230,13 +235,15 @@ def _check_head(path: Path, found: Sequence[str], wanted: Sequence[str]) -> None
 
 def _unique(path: Path, rows: Iterator[tuple[int, "Named"]]) -> list["Named"]:
     lines: dict[str, int] = {}
-    found = []
+    found, most = [], allowed(MAX_ROWS)
     for line, row in rows:
         first = lines.setdefault(row.name, line)
         if first != line:
             message = f"{path}, line {line}: the name {row.name} stands in line {first} already"
             raise ConfigurationError(message)
         found.append(row)
+        if len(found) > most:
+            raise ConfigurationError(f"{path}, line {line}: {too_much(f'{most:,} rows')}")
     if not found:
         raise ConfigurationError(f"{path}: there is no row")
     return found
@@ -245,20 +252,29 @@ def _unique(path: Path, rows: Iterator[tuple[int, "Named"]]) -> list["Named"]:
 Named = TypeVar("Named", TraceNode, TracePod)
 
 
-def _text(path: Path) -> str:
-    """A whole file, unpacked if its name ends in .xz."""
-    opener = lzma.open if path.suffix == ".xz" else open
+def _content(path: Path) -> bytes:
+    """A whole file, which is UTF-8, unpacked if its name ends in .xz."""
     try:
-        with opener(path, "rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
+        content = read_trace(path)
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror or error}") from error
-    except (lzma.LZMAError, EOFError) as error:
-        raise ConfigurationError(f"cannot read {path}: not an .xz file: {error}") from error
-    if len(content) > _LARGEST_FILE:
-        raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
     try:
-        return content.decode("utf-8-sig")
+        content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigurationError(f"{path}, line {line}: not UTF-8") from error
+    return content
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a file as they stand there, none of which is read beyond its limit."""
+    # An io.StringIO would hold four bytes for each character.
+    text = io.TextIOWrapper(io.BytesIO(_content(path)), encoding="utf-8-sig", newline="")
+    most = allowed(MAX_LINE_CHARACTERS)
+    number = 0
+    while line := text.readline(most + 1):
+        number += 1
+        if len(line) > most:
+            message = too_much(f"{most:,} characters in a line")
+            raise ConfigurationError(f"{path}, line {number}: {message}")
+        yield line

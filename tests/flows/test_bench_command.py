@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cli.commands.bench import LABEL
+from stellwerk_cli.commands.bench_objects import LABEL
 from stellwerk_cli.commands.schemas import document
 from stellwerk_cli.demo.sandbox import open_sandbox
 from stellwerk_cli.embedded_cluster import api_features
@@ -45,13 +45,6 @@ def labelled(cluster: EmbeddedCluster) -> list[str]:
         for entry in cluster.store.collection(plural).entries()
         if LABEL in (entry.obj["metadata"].get("labels") or {})
     ]
-
-
-def labelled_node(cluster: EmbeddedCluster, **spec: Any) -> None:
-    metadata = {"name": "bench-0-00000", "labels": {LABEL: "bench-0"}}
-    cluster.api.create(
-        cluster.api.kinds.resource("nodes"), "", {"metadata": metadata, "spec": spec}
-    )
 
 
 async def test_a_second_scheduler_is_measured_beside_the_first_on_own_nodes(
@@ -148,18 +141,49 @@ async def test_where_a_cloud_would_delete_nodes_none_are_made(
 async def test_what_a_killed_run_has_left_is_named_and_deleted_by_clean(tmp_path: Path) -> None:
     async with bare_cluster(tmp_path) as (cluster, access):
         assert await command("bench", *access, "--clean") == (0, "no run has left anything\n", "")
-        labelled_node(cluster)
-        status, printed, said = await command("bench", *access, *SMALL)
+        words = ("bench", *access, "--workload", "basic", *SMALL)
+        async with running(tmp_path / "log", *words) as bench:
+            await until(lambda: pods_wait(cluster, 6), bench)
+            bench.process.kill()
+            await bench.process.wait()
+        nodes, (namespace,) = labelled(cluster)[:3], labelled(cluster)[3:4]
+        assert all(each.startswith("bench-") for each in (*nodes, namespace))
+        # Another client labels a node and a namespace of its own, and takes the name of a node.
+        label = {"metadata": {"labels": {LABEL: nodes[0][: -len("-00000")]}}}
+        of_nodes, of_namespaces = map(cluster.api.kinds.resource, ("nodes", "namespaces"))
+        cluster.api.patch(of_nodes, ("", "node-1"), label)
+        cluster.api.patch(of_namespaces, ("", "default"), label)
+        status, printed, said = await command(*words)
         assert (status, printed) == (2, "")
-        assert "has left 1 node (bench-0-00000), or is still going on; " in said
+        left = f"3 nodes ({nodes[0]}, …), namespace {namespace} (6 pods)"
+        assert f"has left {left}, or is still going on; " in said
         assert "stellwerk bench --clean deletes them" in said
-        assert await command("bench", *access, "--clean", "--yes") == (
-            0,
-            "deleted: 1 node (bench-0-00000)\n",
-            "",
+        status, printed, said = await command("bench", *access, "--clean", "-o", "name")
+        assert status == 2, said
+        assert printed.splitlines() == [
+            *(f"node/{each}" for each in nodes),
+            f"namespace/{namespace}",
+        ]
+        status, printed, said = await command("bench", *access, "--clean", "--yes")
+        assert (status, printed) == (0, f"deleted: {left}\n")
+        assert said == (
+            "stellwerk: not deleted: node/node-1, namespace/default: the label "
+            "stellwerk.dev/bench alone does not show that a run made it\n"
         )
-        assert labelled(cluster) == []
-        assert len(cluster.store.collection("nodes").entries()) == 1, "that of the cluster"
+        assert labelled(cluster) == ["node-1", "default"]
+        assert records(cluster) == []
+
+
+def records(cluster: EmbeddedCluster) -> list[str]:
+    """Names of the ConfigMaps in which runs wrote down what they made."""
+    found = cluster.store.collection("configmaps").entries()
+    names = [each.obj["metadata"]["name"] for each in found]
+    return [name for name in names if name.startswith("stellwerk-bench-")]
+
+
+async def pods_wait(cluster: EmbeddedCluster, number: int) -> bool:
+    pods = cluster.store.collection("pods").entries()
+    return sum(not each.obj["spec"].get("nodeName") for each in pods) == number
 
 
 @pytest.mark.parametrize(
@@ -169,16 +193,11 @@ async def test_a_signal_leaves_nothing(number: signal.Signals, tmp_path: Path) -
     async with bare_cluster(tmp_path) as (cluster, access):
         words = ("bench", *access, "--workload", "preemption", "--nodes", "20", "--yes")
         async with running(tmp_path / "log", *words, "--pods", "20") as bench:
-
-            async def waits() -> bool:
-                pods = cluster.store.collection("pods").entries()
-                return sum(not each.obj["spec"].get("nodeName") for each in pods) == 20
-
-            await until(waits, bench)
+            await until(lambda: pods_wait(cluster, 20), bench)
             assert len(labelled(cluster)) == 22
             bench.process.send_signal(number)
             assert await asyncio.wait_for(bench.process.wait(), 30) == 130
-        assert labelled(cluster) == []
+        assert labelled(cluster) == records(cluster) == []
         await until_true(lambda: not cluster.store.collection("pods").entries())
 
 

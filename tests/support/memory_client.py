@@ -26,7 +26,12 @@ class MemoryClient(ClusterClient):
     def put(self, path: str, obj: JsonObject) -> JsonObject:
         """Store an object as another client would."""
         self._version += 1
-        obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
+        metadata = {**obj["metadata"], "resourceVersion": str(self._version)}
+        stored = self.objects.get(path)
+        if stored is not None and "generation" in stored["metadata"]:
+            was = stored["metadata"]["generation"]
+            metadata["generation"] = was + (stored.get("spec") != obj.get("spec"))
+        obj = {**obj, "metadata": metadata}
         sent = orjson.dumps(obj)
         self.objects[path] = orjson.loads(sent)
         self._watch(orjson.loads(sent))

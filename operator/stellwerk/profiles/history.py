@@ -263,7 +263,7 @@ class RevisionHistory:
         if total == newest.scheduled_pods:
             return
         path = revision_path(self._namespace, newest.name)
-        await self._client.patch(path, scheduled_patch(total))
+        await self._client.patch(path, scheduled_patch(newest.uid, total))
         revisions[-1] = replace(newest, scheduled_pods=total)
 
     async def _delete(self, revision: Revision) -> None:

@@ -161,7 +161,9 @@ class ProfileStatusWriter:
             written.due_seconds = now + MIN_COUNTS_SECONDS
         try:
             path = f"/apis/{API_VERSION}/{PLURAL}/{entry.name}/status"
-            stored = await self.dispatcher.client.patch(path, {"status": patch})
+            # With the uid: a profile that was made anew under the name gets its own verdict.
+            identity = {"metadata": {"uid": entry.uid}} if entry.uid else {}
+            stored = await self.dispatcher.client.patch(path, {**identity, "status": patch})
         except NotFound:
             # Gone; or the cluster has an older definition of the kind, without a status.
             written.retry_seconds = now + STATUS_RETRY_SECONDS

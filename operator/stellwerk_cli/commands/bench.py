@@ -1,8 +1,9 @@
 """`stellwerk bench`: how fast a scheduler gives nodes to pods, on nodes that are made for it.
 
 The command line calls it. Without a cluster it measures Stellwerk on an embedded one, both in
-processes of their own. Invariant: everything that it makes in a cluster has the label of its run,
-and is deleted when it ends, also by a signal; what a killed run has left is named by the next one.
+processes of their own. Invariant: everything that it makes in a cluster is made and written down
+by `bench_objects`, and is deleted when it ends, also by a signal; what a killed run has left is
+named by the next one.
 """
 
 from __future__ import annotations
@@ -16,14 +17,27 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from stellwerk.models.number_options import WholeNumber
 from stellwerk_cli.commands.arguments import check_embedded_cluster, seconds
+from stellwerk_cli.commands.bench_objects import (
+    ID_BYTES,
+    LABEL,
+    MAX_NODES,
+    NAMESPACES,
+    NODES,
+    Left,
+    RunObjects,
+    delete_exactly,
+    ended,
+    find_left,
+    side_by_side,
+)
 from stellwerk_cli.commands.confirmation import is_confirmed
 from stellwerk_cli.commands.port_arguments import add_access_arguments, add_output_arguments
 from stellwerk_cli.progress_line import waiting_for
 from stellwerk_kube.errors import ApiError, ConfigurationError, NotFound, SchedulerError
+from stellwerk_kube.untrusted_text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +45,6 @@ if TYPE_CHECKING:
         AsyncGenerator,
         Awaitable,
         Callable,
-        Coroutine,
         Mapping,
         Sequence,
     )
@@ -60,29 +73,22 @@ WORKLOADS: Final[Mapping[str, str]] = {
     "preemption": "preempt",
 }
 """By the names that users give; docs/performance.md describes them."""
-LABEL: Final = "stellwerk.dev/bench"
-"""The label of everything that a run makes: its name. The taint of its nodes has the same key."""
-_NODES: Final = "/api/v1/nodes"
-_NAMESPACES: Final = "/api/v1/namespaces"
-_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _PROFILES: Final = "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles"
-_MADE: Final = {"namespace": _NAMESPACES, "node": _NODES, "PriorityClass": _CLASSES}
-"""Kind → its collection, in the order in which they are deleted."""
 _HARMLESS_PROVIDERS: Final = ("kind://", "k3s://")
 """Providers of clusters on one machine: their controllers delete no node that they do not know."""
 _UNINITIALIZED: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 _PODS_PER_NODE: Final = 10
 """Pods of every workload that fit on a node which takes more than one."""
 MAX_PODS: Final = 1_000_000
-"""The largest number of nodes, of pods, and of pods a second: more than a cluster holds."""
-_CREATORS: Final = 32
+"""The largest number of pods, and of pods a second: more than a cluster holds."""
 _POLL_SECONDS: Final = 0.2
 _START_SECONDS: Final = 60.0
 _ACCOUNT_SECONDS: Final = 5.0
-_CLEAN_SECONDS: Final = 300.0
 _STOP_SECONDS: Final = 20.0
 _INTERRUPTED: Final = 130
 _OWN_SCHEDULER: Final = "stellwerk"
+_SHOWN: Final = 5
+"""Names in a line about objects that stay."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,10 +100,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"{', '.join(WORKLOADS)}; may be repeated (default: all of them)",
     )
-    for name, count in (("nodes", 200), ("pods", 1000)):
+    for name, count, largest in (("nodes", 200, MAX_NODES), ("pods", 1000, MAX_PODS)):
         parser.add_argument(
             f"--{name}",
-            type=WholeNumber(1, MAX_PODS),
+            type=WholeNumber(1, largest),
             default=count,
             metavar="NUMBER",
             help=f"how many {name} of a workload (default: {count})",
@@ -198,20 +204,21 @@ async def _on_cluster(options: argparse.Namespace) -> BenchAnswer | int:
     from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415 aiohttp
 
     async def measured(client: KubernetesClient) -> BenchAnswer | int:
-        left = await _left(client)
+        left = await find_left(client)
         if options.clean:
             return await _cleaned(client, options, left)
-        _check_providers(await _items(client, _NODES))
-        if left:
-            said = f"another run has left {_counted(left)}, or is still going on"
+        _check_providers((await client.list(NODES))[0])
+        if left.made:
+            said = f"another run has left {left}, or is still going on"
             offered = sys.stdin.isatty() and not options.yes
             if not offered or not is_confirmed(options, f"{said}. Delete them?"):
                 raise ConfigurationError(f"{said}; stellwerk bench --clean deletes them")
-            await _delete_all(client, "")
+            await delete_exactly(client, left)
         bench = Bench(client, options)
         question = (
-            f"Make {options.nodes} nodes {bench.name}-…, a namespace for each workload and a "
-            f"PriorityClass in the cluster at {client.server}, and delete them afterwards?"
+            f"Make {options.nodes} nodes {bench.name}-…, a namespace for each workload, a "
+            f"PriorityClass and a ConfigMap in kube-system in the cluster at {client.server}, and "
+            "delete them afterwards?"
         )
         return await bench.measured() if is_confirmed(options, question) else 1
 
@@ -337,73 +344,33 @@ def _check_providers(nodes: Sequence[JsonObject]) -> None:
             )
 
 
-async def _items(client: KubernetesClient, path: str) -> list[JsonObject]:
-    return (await client.list(path))[0]
-
-
-def _of(run_name: str = "") -> str:
-    """The query for what has the label, of one run or of any."""
-    return "?labelSelector=" + quote(f"{LABEL}={run_name}" if run_name else LABEL, safe="")
-
-
-async def _left(client: KubernetesClient, run_name: str = "") -> dict[str, list[JsonObject]]:
-    """Kind → objects that have the label, of one run or of any."""
-    found = {kind: await _items(client, path + _of(run_name)) for kind, path in _MADE.items()}
-    return {kind: objects for kind, objects in found.items() if objects}
-
-
-def _counted(left: Mapping[str, Sequence[JsonObject]]) -> str:
-    """The numbers of objects that are left, in words."""
-    return ", ".join(
-        f"{len(objects)} {kind}{'s' * (len(objects) > 1)} ({objects[0]['metadata']['name']}"
-        f"{', …' * (len(objects) > 1)})"
-        for kind, objects in left.items()
-    )
-
-
-async def _cleaned(
-    client: KubernetesClient, options: argparse.Namespace, left: Mapping[str, Sequence[JsonObject]]
-) -> int:
-    if not left:
+async def _cleaned(client: KubernetesClient, options: argparse.Namespace, left: Left) -> int:
+    """Delete what killed runs have left: what the question shows, and nothing that comes later."""
+    if left.unproven:
+        shown = ", ".join(left.unproven[:_SHOWN]) + (", …" if left.unproven[_SHOWN:] else "")
+        reason = f"the label {LABEL} alone does not show that a run made it"
+        sys.stderr.write(f"{printable(f'stellwerk: not deleted: {shown}: {reason}')}\n")
+    if not left.made:
+        # Records without objects are what a run left that was killed before its first node.
+        await delete_exactly(client, left)
         print("no run has left anything")
         return 0
-    if not is_confirmed(options, f"Delete {_counted(left)} at {client.server}?"):
+    if options.output == "name":
+        print("\n".join(map(printable, map(str, left.made))), flush=True)
+    if not is_confirmed(options, f"Delete {left} at {client.server}? (-o name lists them)"):
         return 1
-    await _delete_all(client, "")
-    print(f"deleted: {_counted(left)}")
-    return 0
-
-
-async def _delete_all(client: KubernetesClient, run_name: str) -> None:
-    """Delete everything of a run, or of all runs, and wait until it is gone.
-
-    Raises:
-        SchedulerError: something is still there after a while, or the API does not let it go.
-    """
     try:
-        await _delete_labelled(client, run_name)
+        replaced = await delete_exactly(client, left)
     except ApiError as error:
         raise SchedulerError(
-            f"not all of the run is deleted: {error}; stellwerk bench --clean deletes the rest"
+            f"not everything is deleted: {error}; stellwerk bench --clean deletes the rest"
         ) from error
-
-
-async def _delete_labelled(client: KubernetesClient, run_name: str) -> None:
-    for path in (_NODES, _CLASSES):
-        await client.delete(path + _of(run_name), "")
-    began = time.monotonic()
-    while left := await _left(client, run_name):
-        for namespace in left.get("namespace", ()):
-            if not namespace["metadata"].get("deletionTimestamp"):
-                await _delete(client, f"{_NAMESPACES}/{namespace['metadata']['name']}")
-        if time.monotonic() - began > _CLEAN_SECONDS:
-            raise SchedulerError(f"left: {_counted(left)}; delete them by stellwerk bench --clean")
-        await asyncio.sleep(_POLL_SECONDS)
-
-
-async def _delete(client: KubernetesClient, path: str) -> None:
-    with contextlib.suppress(NotFound):
-        await client.delete(path, "")
+    for each in replaced:
+        said = f"stellwerk: not deleted: {each}: another object has this name by now"
+        sys.stderr.write(f"{printable(said)}\n")
+    if options.output != "name":
+        print(f"deleted: {left}" if not replaced else "the others are deleted")
+    return 1 if replaced else 0
 
 
 # --- the measurement ------------------------------------------------------------------------------
@@ -428,7 +395,8 @@ class Bench:
     ) -> None:
         """Measure at the cluster of the client; `scheduler` is one whose costs can be read."""
         self._client, self._options, self._process = client, options, scheduler
-        self.name = f"bench-{os.urandom(3).hex()}"
+        self.name = f"bench-{os.urandom(ID_BYTES).hex()}"
+        self._objects = RunObjects(client, self.name)
 
     async def measured(self) -> BenchAnswer:
         """Make what is needed, measure, and delete it again whatever happens.
@@ -448,9 +416,9 @@ class Bench:
 
             with progress(len(kinds) * len(schedulers)) as shown:
                 shown("making nodes", 0, options.nodes)
-                await self._create_all(
-                    _NODES, [self._node(index) for index in range(options.nodes)]
-                )
+                await self._objects.open()
+                nodes = [self._node(index) for index in range(options.nodes)]
+                await self._objects.create("node", nodes)
                 if "preemption" in kinds:
                     await self._create_class()
                 runs = [
@@ -460,7 +428,7 @@ class Bench:
                 ]
         finally:
             with waiting_for("deleting what was made"):
-                await _delete_all(self._client, self.name)
+                await self._objects.delete_all()
         return BenchAnswer(
             server_version=version,
             embedded=self._process is not None,
@@ -478,9 +446,10 @@ class Bench:
         kind, options = WORKLOADS[workload], self._options
         count = min(options.pods, options.nodes) if kind in ONE_A_NODE else options.pods
         namespace = f"{self.name}-{workload}-{os.urandom(2).hex()}"
-        pods = f"{_NAMESPACES}/{namespace}/pods"
+        pods = f"{NAMESPACES}/{namespace}/pods"
         await self._create_namespace(namespace)
-        await self._create_all(pods, self._bound_before(kind, scheduler, namespace))
+        bound_before = self._bound_before(kind, scheduler, namespace)
+        await side_by_side(bound_before, lambda pod: self._create(pods, pod))
         listed = await self._client.get(f"{pods}?limit=1")
         seen = _Seen({}, {})
         before = self._process.usage() if self._process else None
@@ -499,10 +468,10 @@ class Bench:
             if watch.done():
                 watch.result()
         finally:
-            await _ended(watch, creation)
+            await ended(watch, creation)
         after = self._process.usage() if self._process else None
-        await _delete(self._client, f"{_NAMESPACES}/{namespace}")
-        await self._until_gone(namespace)
+        # Its pods take no room from the next ones.
+        await self._objects.delete("namespace", namespace)
         return _figures(workload, scheduler, count, seen, before, after)
 
     # --- what is made ---
@@ -559,62 +528,39 @@ class Bench:
         from stellwerk_simulation.workloads import HIGH_PRIORITY  # noqa: PLC0415 with the command
 
         metadata = {"name": self.name, "labels": {LABEL: self.name}}
-        await self._client.create(_CLASSES, {**HIGH_PRIORITY, "metadata": metadata})
+        await self._objects.create("priorityclass", [{**HIGH_PRIORITY, "metadata": metadata}])
         await asyncio.sleep(1)  # admission reads classes through a cache
 
     async def _create_namespace(self, name: str) -> None:
         """Create it, and wait for its account, without which admission may refuse pods."""
         labels = {LABEL: self.name, "pod-security.kubernetes.io/enforce": "privileged"}
-        await self._client.create(_NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+        await self._objects.create("namespace", [{"metadata": {"name": name, "labels": labels}}])
         began = time.monotonic()
         while self._process is None and time.monotonic() - began < _ACCOUNT_SECONDS:
             try:
-                await self._client.get(f"{_NAMESPACES}/{name}/serviceaccounts/default")
+                await self._client.get(f"{NAMESPACES}/{name}/serviceaccounts/default")
             except NotFound:
                 await asyncio.sleep(_POLL_SECONDS)
             else:
                 return
 
-    async def _create_all(self, path: str, bodies: Sequence[JsonObject]) -> None:
-        remaining = iter(bodies)
-
-        async def work() -> None:
-            for body in remaining:
-                await self._client.create(path, body)
-
-        await _side_by_side(work)
+    async def _create(self, path: str, body: JsonObject) -> None:
+        await self._client.create(path, body)
 
     async def _create_pods(
         self, path: str, kind: str, scheduler: str, count: int, seen: _Seen
     ) -> None:
         """Create the workload's pods, all at once or at the rate."""
         namespace, rate, began = path.split("/")[-2], self._options.rate, time.monotonic()
-        remaining = iter(range(count))
 
-        async def work() -> None:
-            for index in remaining:
-                if rate:
-                    await asyncio.sleep(max(0.0, began + index / rate - time.monotonic()))
-                pod = self._pod(kind, index, scheduler, namespace, "pod")
-                seen.created[pod["metadata"]["name"]] = time.monotonic()
-                await self._client.create(path, pod)
+        async def create(index: int) -> None:
+            if rate:
+                await asyncio.sleep(max(0.0, began + index / rate - time.monotonic()))
+            pod = self._pod(kind, index, scheduler, namespace, "pod")
+            seen.created[pod["metadata"]["name"]] = time.monotonic()
+            await self._client.create(path, pod)
 
-        await _side_by_side(work)
-
-    async def _until_gone(self, namespace: str) -> None:
-        """Wait until a namespace is gone, so that its pods take no room from the next ones.
-
-        Raises:
-            SchedulerError: it is still there after a while.
-        """
-        began = time.monotonic()
-        while time.monotonic() - began < _CLEAN_SECONDS:
-            try:
-                await self._client.get(f"{_NAMESPACES}/{namespace}")
-            except NotFound:
-                return
-            await asyncio.sleep(_POLL_SECONDS)
-        raise SchedulerError(f"namespace {namespace} is still there {_CLEAN_SECONDS:g} s after")
+        await side_by_side(range(count), create)
 
     # --- what is seen ---
 
@@ -638,22 +584,6 @@ class Bench:
                         seen.bound.setdefault(name, now)
                     if len(seen.bound) >= count:
                         return
-
-
-async def _side_by_side(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do the work several times at once; the first that fails ends all."""
-    tasks = [asyncio.create_task(work()) for _ in range(_CREATORS)]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        await _ended(*tasks)
-
-
-async def _ended(*tasks: asyncio.Task[None]) -> None:
-    """Cancel what still goes on, and wait for it."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 # --- what is said ---------------------------------------------------------------------------------

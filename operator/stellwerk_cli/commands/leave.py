@@ -23,6 +23,8 @@ EXAMPLES: Final = (
     "leave",
     "leave --deployment stellwerk/gpu-stellwerk --timeout 1m",
 )
+_MAX_CONFLICTS: Final = 5
+"""Writes that are tried: the Deployment's controller writes the status of the same object."""
 _NONE: Final = {"spec": {"replicas": 0}}
 LOOK_SECONDS: Final = 0.2
 """Between two looks at the pods that end: they take a second or two."""
@@ -88,12 +90,12 @@ async def leave(
     # Those that are there before: a lease that was left behind names one of them.
     ours = await _names(client, pods_path)
     if options.dry_run:
-        await client.patch(f"{path}/scale?dryRun=All", _NONE)
+        await _scale_to_none(client, path, deployment, "?dryRun=All")
         print(f"deployment {namespace}/{name} would be scaled to 0, which ends {len(ours)} pods")
         return 0
     if not is_confirmed(options, f"Scale deployment {namespace}/{name} to 0?"):
         return 1
-    await client.patch(f"{path}/scale", _NONE)
+    await _scale_to_none(client, path, deployment)
     print(f"deployment {namespace}/{name} is scaled to 0", flush=True)
     deadline_seconds = asyncio.get_running_loop().time() + options.timeout
     while left := await _names(client, pods_path):
@@ -107,6 +109,34 @@ async def leave(
     if lease_name:
         print(await _release(client, lease_namespace, lease_name, namespace, ours))
     return 0
+
+
+async def _scale_to_none(
+    client: "KubernetesClient", path: str, asked_about: "JsonObject", query: str = ""
+) -> None:
+    """Scale a Deployment to 0 if it is the one that the user was asked about, as it was then.
+
+    Raises:
+        Conflict: it was edited or made anew meanwhile, or is written again and again.
+    """
+    present = asked_about
+    for _ in range(_MAX_CONFLICTS):
+        # The API compares both. The version alone changes with each status, so it is read anew.
+        metadata = {key: present["metadata"].get(key) for key in ("uid", "resourceVersion")}
+        try:
+            await client.patch(f"{path}/scale{query}", {"metadata": metadata, **_NONE})
+        except Conflict:
+            present = await client.get(path)
+            if _identity(present) != _identity(asked_about):
+                raise
+        else:
+            return
+    raise Conflict(f"patch {path}/scale", 409, "Conflict", "it is written again and again")
+
+
+def _identity(deployment: "JsonObject") -> tuple[object, object]:
+    """What stays while only the status of a Deployment is written."""
+    return deployment["metadata"].get("uid"), deployment.get("spec")
 
 
 async def _names(client: "KubernetesClient", path: str) -> set[str]:

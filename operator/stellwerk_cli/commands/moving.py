@@ -1,10 +1,12 @@
 """A plan of moves carried out: cordons, then policy/v1 evictions, one at a time.
 
 `stellwerk plan defrag --apply` calls it, with the user's own credentials. Invariant: nothing is
-evicted after the first refusal, nor after a pod that did not come to a node where it was expected.
+evicted after the first refusal, nor after a pod that did not come to a node where it was expected;
+a cordon is undone only if this command made it and no other client has changed it.
 """
 
 import asyncio
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -13,20 +15,27 @@ from stellwerk.client.kubernetes import KubernetesClient, pod_path
 from stellwerk.client.transport import RetryPolicy
 from stellwerk_cli.commands.cluster_client import with_client
 from stellwerk_kube.clock import Clock, SystemClock
-from stellwerk_kube.errors import ApiError, SchedulerError
+from stellwerk_kube.errors import ApiError, Conflict, NotFound, SchedulerError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.untrusted_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from stellwerk.framework.services import ClusterClient
     from stellwerk.models.pod import PodInfo
     from stellwerk_simulation.current_placement import Rescheduled
     from stellwerk_simulation.defragmentation import DefragPlan
 
+CORDON_ANNOTATION: Final = "stellwerk.dev/cordoned-for-a-move"
+"""Annotation of a node that is cordoned while one pod moves: a random text of this cordon."""
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 _LOOK_SECONDS: Final = 0.5
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_MAX_CONFLICTS: Final = 5
+"""Writes of a node that are tried: a kubelet and controllers write the same object."""
+_OF_CONTROLLERS: Final = ("kubernetes.io", "k8s.io")
+"""Domains of annotations that Kubernetes' own controllers keep on nodes."""
 
 
 class MoveError(SchedulerError):
@@ -87,8 +96,9 @@ async def _carry_out(client: KubernetesClient, plan: "DefragPlan", seconds: floa
     clock, done = SystemClock(), 0
     try:
         for node_name in plan.cordons:
-            await client.patch(_node_path(node_name), {"spec": {"unschedulable": True}})
-            _say(f"{node_name} is cordoned")
+            cordon = Cordon(client, node_name)
+            await cordon.make(lasting=True)
+            _say(f"{node_name} is cordoned{'' if cordon.is_made else ' already'}")
         for move in plan.moves:
             await _Move(client, clock, move, seconds).carry_out()
             done += 1
@@ -119,14 +129,15 @@ class _Move:
         if not self._move.held:
             await self._replace()
             return
-        node_path = _node_path(self._move.pod.node_name)
-        await self._client.patch(node_path, {"spec": {"unschedulable": True}})
+        node_name = self._move.pod.node_name
+        cordon = Cordon(self._client, node_name)
+        await cordon.make()
         try:
             await self._replace()
         finally:
-            await self._client.patch(node_path, {"spec": {"unschedulable": None}})
+            is_undone = await cordon.undo()
         # The next pod may be expected there, which the taint of a cordoned node would prevent.
-        while _has_cordon_taint(await self._client.get(node_path)):
+        while is_undone and _has_cordon_taint(await self._client.get(_node_path(node_name))):
             await self._pause("its node keeps the taint of a cordoned one")
 
     async def _replace(self) -> None:
@@ -174,6 +185,115 @@ class _Move:
         if self._clock.monotonic() >= self._until:
             raise MoveError(f"{self._move.pod.key} was evicted, but {state} after the wait")
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+class Cordon:
+    """The cordon of one node, which only its maker undoes.
+
+    `kubectl cordon` of a node that is cordoned already leaves no trace in it. So its maker is
+    known by an annotation with a random text, and the cordon stays if another client has removed
+    it, or has written an annotation of its own meanwhile.
+    """
+
+    def __init__(self, client: "ClusterClient", node_name: str) -> None:
+        self._client, self._node_name, self._path = client, node_name, _node_path(node_name)
+        self._mark = os.urandom(16).hex()
+        self._uid = ""
+        self._annotations: JsonObject = {}
+        self.is_made = False
+
+    async def make(self, *, lasting: bool = False) -> None:
+        """Cordon the node, unless it is cordoned; with the mark, unless it is to stay so.
+
+        Raises:
+            ApiError: the API server refuses, or others write the node again and again.
+        """
+        for attempt in range(1, _MAX_CONFLICTS + 1):
+            node = await self._client.get(self._path)
+            if (node.get("spec") or {}).get("unschedulable"):
+                if not lasting:
+                    self._say_kept(_why_cordoned(node))
+                return
+            self._uid = node["metadata"].get("uid", "")
+            self._annotations = _annotations_of_others(node)
+            written = {} if lasting else {CORDON_ANNOTATION: self._mark}
+            try:
+                await self._write(node, written, {"unschedulable": True})
+            except Conflict:
+                if attempt == _MAX_CONFLICTS:
+                    raise
+            else:
+                self.is_made = True
+                return
+
+    async def undo(self) -> bool:
+        """Uncordon the node if this cordon is as it was made; returns whether it takes pods again.
+
+        Raises:
+            ApiError: the API server refuses, or others write the node again and again.
+        """
+        if not self.is_made:
+            return False
+        for attempt in range(1, _MAX_CONFLICTS + 1):
+            try:
+                node = await self._client.get(self._path)
+            except NotFound:
+                _say(f"{self._node_name} is gone")
+                return False
+            is_cordoned = bool((node.get("spec") or {}).get("unschedulable"))
+            if (changed := self._changed(node)) is not None:
+                if is_cordoned:
+                    self._say_kept(changed)
+                return not is_cordoned
+            spec: JsonObject = {"unschedulable": None} if is_cordoned else {}
+            try:
+                await self._write(node, {CORDON_ANNOTATION: None}, spec)
+            except Conflict:
+                if attempt == _MAX_CONFLICTS:
+                    raise
+            else:
+                break
+        return True
+
+    def _changed(self, node: JsonObject) -> str | None:
+        """What shows that the cordon is not this one any more; None: nothing does."""
+        if node["metadata"].get("uid", "") != self._uid:
+            return "it is another node of this name"
+        found = (node["metadata"].get("annotations") or {}).get(CORDON_ANNOTATION)
+        if found != self._mark:
+            how = "gone" if found is None else "another"
+            return f"the annotation {CORDON_ANNOTATION} of this cordon is {how}"
+        others = _annotations_of_others(node)
+        changed = sorted(
+            key
+            for key in self._annotations.keys() | others.keys()
+            if self._annotations.get(key) != others.get(key)
+        )
+        return f"its annotation {changed[0]} was changed meanwhile" if changed else None
+
+    async def _write(self, node: JsonObject, annotations: JsonObject, spec: JsonObject) -> None:
+        """Patch the node if it is still what was read: the API compares uid and version."""
+        metadata = {key: node["metadata"].get(key) for key in ("uid", "resourceVersion")}
+        body = {"metadata": {**metadata, "annotations": annotations}, "spec": spec}
+        await self._client.patch(self._path, body)
+
+    def _say_kept(self, reason: str) -> None:
+        _say(f"{self._node_name} stays cordoned: {reason}; kubectl uncordon ends that")
+
+
+def _why_cordoned(node: JsonObject) -> str:
+    if CORDON_ANNOTATION in (node["metadata"].get("annotations") or {}):
+        return "by a plan defrag --apply that was interrupted, or still goes on"
+    return "it was cordoned before"
+
+
+def _annotations_of_others(node: JsonObject) -> JsonObject:
+    """The annotations of a node that neither this command nor Kubernetes writes."""
+    return {
+        key: value
+        for key, value in (node["metadata"].get("annotations") or {}).items()
+        if key != CORDON_ANNOTATION and not key.partition("/")[0].endswith(_OF_CONTROLLERS)
+    }
 
 
 async def _evict(client: KubernetesClient, pod: "PodInfo", *, dry_run: bool = False) -> None:

@@ -80,6 +80,17 @@ def _described(planned: "Promotion") -> str:
         planned.active["spec"], planned.active_spec, f"{active} as it is", f"{active} promoted"
     )
     changed = changed or f"{active} has the spec of {shadow} already.\n"
+    if planned.resumed:
+        # The annotation on the shadow says it: what it leads to is shown like what is new.
+        changed = (
+            f"An earlier promotion of {shadow} was interrupted; what is left of it:\n{changed}"
+            + spec_difference(
+                planned.shadow["spec"],
+                planned.shadow_spec,
+                f"{shadow} as it is",
+                f"{shadow} afterwards",
+            )
+        )
     return f"{changed}{_comparisons(planned, active, shadow)}\n"
 
 

@@ -278,6 +278,12 @@ def too_large_body(limit_bytes: int) -> StatusError:
     return StatusError(413, "RequestEntityTooLarge", message, details={})
 
 
+def too_many_parts(limit: int) -> StatusError:
+    """The body of a request holds more keys and values than the embedded API handles at once."""
+    message = f"Request entity too large: it holds more than {limit} keys and values"
+    return StatusError(413, "RequestEntityTooLarge", message, details={})
+
+
 def unsupported_body() -> StatusError:
     """The body of a create or update has a media type that is not read here."""
     return StatusError(

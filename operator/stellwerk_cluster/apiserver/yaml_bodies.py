@@ -24,6 +24,10 @@ class YamlError(ValueError):
     """A text that is no YAML, or none that a body may hold."""
 
 
+class TooManyParts(ValueError):  # noqa: N818 - said of a body
+    """A text holds more values than an object may have."""
+
+
 _BOOLEAN: Final = "tag:yaml.org,2002:bool"
 
 
@@ -59,6 +63,24 @@ class _YieldingLoader(_Loader):
     def __init__(self, content: bytes) -> None:
         super().__init__(content)
         self.anchors: dict[str, yaml.Node] = {}
+
+
+def check_parts(content: bytes, max_parts: int) -> None:
+    """Refuse a text that holds many values, as soon as it is seen: to make them costs far more.
+
+    Raises:
+        TooManyParts: the first document holds more.
+    """
+    parts = 0
+    try:
+        for event in yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            parts += isinstance(event, yaml.NodeEvent)
+            if parts > max_parts:
+                raise TooManyParts
+            if isinstance(event, yaml.DocumentEndEvent):
+                return
+    except yaml.YAMLError:
+        return  # `read_yaml` says what is wrong
 
 
 def read_yaml(content: bytes, *, yielding: bool = False) -> tuple[JsonValue, list[str]]:

@@ -330,7 +330,7 @@ def test_nothing_that_a_terminal_would_obey_leaves_a_command(
         write_for_programs({"name": HOSTILE}, "yaml", "Kind")
         raise SchedulerError(f"no such pod: {HOSTILE}")
 
-    command = argparse.Namespace(command=run, log_level="info", log_format="text")
+    command = argparse.Namespace(command=run, log_level="info", log_format="text", file_limits=1)
     parser = argparse.Namespace(parse_args=lambda _: command)
     monkeypatch.setattr(cli, "build_parser", lambda: parser)
     assert main([]) == 1

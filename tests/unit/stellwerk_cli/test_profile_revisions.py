@@ -125,10 +125,14 @@ async def test_revisions_of_another_object_of_that_name_do_not_count() -> None:
         await rolled_back(client, None)
 
 
-async def test_an_edit_in_between_is_not_overwritten() -> None:
+@pytest.mark.parametrize(
+    ("uid", "weight"),
+    [pytest.param("u1", 3, id="another spec"), pytest.param("u2", 2, id="made anew")],
+)
+async def test_an_edit_in_between_is_not_overwritten(uid: str, weight: int) -> None:
     client = kept(MemoryClient(), spec(1), spec(2))
     history = await read_history(client, "stellwerk", "packing")
-    client.put(PROFILE, {"metadata": {"name": "packing", "uid": "u1"}, "spec": spec(3)})
+    client.put(PROFILE, {"metadata": {"name": "packing", "uid": uid}, "spec": spec(weight)})
     with pytest.raises(Conflict):
         await roll_back(client, prepare_rollback(history, 1, check), dry_run=False)
 

@@ -1,5 +1,6 @@
 """A shadow takes the place of its profile and gives it back, however often it is interrupted."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,8 @@ SHADOW = {"shadowOf": "packing", "sampleOneIn": 3, "weights": {"ImageLocality": 
 def client() -> MemoryClient:
     stored = MemoryClient()
     for name, spec in {"packing": ACTIVE, "next": SHADOW}.items():
-        stored.put(f"{PATH}/{name}", {"metadata": {"name": name, "uid": name}, "spec": spec})
+        metadata = {"name": name, "uid": name, "generation": 1}
+        stored.put(f"{PATH}/{name}", {"metadata": metadata, "spec": spec})
     return stored
 
 
@@ -87,6 +89,12 @@ async def test_an_edit_in_between_is_not_overwritten() -> None:
     assert specs(stored) == [edited, SHADOW]
 
 
+def noted(**fields: Any) -> str:
+    """The annotation of a promotion that was interrupted before its second write, or another."""
+    identities = {"activeIdentity": ["packing", 1], "shadowIdentity": ["next", 1]}
+    return json.dumps({"active": "packing", "spec": ACTIVE, **identities, **fields})
+
+
 class Raced(MemoryClient):
     """A client before whose writes another one has written `others`, one each."""
 
@@ -129,6 +137,48 @@ async def test_an_edit_between_two_writes_is_not_overwritten(edit: JsonObject) -
     with pytest.raises(Conflict, match="has been modified"):
         await promote(stored, "next")
     assert not [path for verb, path in stored.requests if verb == "PUT"]
+
+
+@pytest.mark.parametrize("name", ["packing", "next"])
+async def test_a_profile_that_was_made_anew_meanwhile_is_not_overwritten(name: str) -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    obj = stored.objects[f"{PATH}/{name}"]
+    stored.put(f"{PATH}/{name}", {**obj, "metadata": {**obj["metadata"], "uid": "another"}})
+    with pytest.raises(Conflict, match="edited meanwhile"):
+        await carry_out(stored, planned)
+    assert specs(stored) == [ACTIVE, SHADOW]
+
+
+async def test_an_annotation_that_comes_between_question_and_act_is_not_followed() -> None:
+    stored = client()
+    planned = await prepare_promotion(stored, "next")
+    shadow = stored.objects[f"{PATH}/next"]
+    shadow["metadata"]["annotations"] = {PROMOTION_ANNOTATION: noted()}
+    with pytest.raises(Conflict, match="edited meanwhile"):
+        await carry_out(stored, planned)
+    assert specs(stored) == [ACTIVE, SHADOW]
+
+
+async def test_a_shadow_gives_no_selector() -> None:
+    stored = client()
+    spec = {**SHADOW, "selector": {}, "namespaces": ["kube-system"], "schedulerName": "x"}
+    stored.put(f"{PATH}/next", {**stored.objects[f"{PATH}/next"], "spec": spec})
+    planned = await prepare_promotion(stored, "next")
+    assert planned.active_spec == EXCHANGED[0]
+
+
+async def test_an_edit_after_an_interruption_is_not_overwritten() -> None:
+    stored = Failing(2, applied=True)
+    stored.objects = client().objects
+    with pytest.raises(ApiError):
+        await promote(stored, "next")
+    active = stored.objects[f"{PATH}/packing"]
+    edited = {**active["spec"], "weights": {"NodeResourcesFit": 9}}
+    stored.put(f"{PATH}/packing", {**active, "spec": edited})
+    with pytest.raises(SchedulerError, match="is not what a promotion writes"):
+        await promote(stored, "next")
+    assert specs(stored) == [edited, SHADOW]
 
 
 class Failing(MemoryClient):
@@ -174,6 +224,14 @@ async def test_an_interrupted_promotion_is_finished_by_promoting_again(
         pytest.param('{"active": "packing", "spec": 5}', id="no spec"),
         pytest.param('{"active": "other", "spec": {}}', id="of another profile"),
         pytest.param('{"active": "packing", "spec": {"schedulerName": "x"}}', id="another name"),
+        pytest.param(noted(spec={**ACTIVE, "selector": {}}), id="another selector"),
+        pytest.param(noted(spec={**ACTIVE, "namespaces": ["kube-system"]}), id="namespaces"),
+        pytest.param(noted(spec={**ACTIVE, "weights": {}}), id="a spec that it never had"),
+        pytest.param(noted(activeIdentity=["other", 1]), id="another uid"),
+        pytest.param(noted(activeIdentity=["packing", 0]), id="another generation"),
+        pytest.param(noted(shadowIdentity=["next", 0]), id="the shadow was edited since"),
+        pytest.param(noted(more=1), id="a further field"),
+        pytest.param(noted(activeIdentity=None), id="no identity"),
     ],
 )
 async def test_what_no_promotion_has_written_is_not_resumed(annotation: str) -> None:

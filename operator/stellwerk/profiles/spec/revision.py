@@ -125,9 +125,11 @@ def revision_object(accepted: Acceptance, number: int) -> JsonObject:
     }
 
 
-def scheduled_patch(pods: int) -> JsonObject:
-    """The merge patch that states how many pods a revision has scheduled."""
-    return {"metadata": {"annotations": {SCHEDULED_ANNOTATION: str(pods)}}}
+def scheduled_patch(uid: str, pods: int) -> JsonObject:
+    """The merge patch that states how many pods the revision of that uid has scheduled."""
+    return {
+        "metadata": {"uid": uid, "annotations": {SCHEDULED_ANNOTATION: str(pods)}},
+    }
 
 
 def read_revision(obj: object) -> Revision | None:

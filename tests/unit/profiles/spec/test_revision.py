@@ -27,7 +27,7 @@ def made(name: str = "packing", uid: str = "u1", number: int = 3, **spec: Any) -
 
 def test_what_is_written_is_read_again() -> None:
     obj = made(tieBreakSeed=7)
-    obj["metadata"] |= {"uid": "r1", **scheduled_patch(12)["metadata"]}
+    obj["metadata"] |= scheduled_patch("r1", 12)["metadata"]
     read = read_revision(obj)
     assert read is not None
     assert (read.number, read.generation, read.profile_uid, read.uid) == (3, 5, "u1", "r1")

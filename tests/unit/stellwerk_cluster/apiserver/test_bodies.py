@@ -191,6 +191,32 @@ async def test_a_long_body_that_is_read_ahead_is_the_same(content: bytes, media_
     assert outcome() == at_once
 
 
+@pytest.mark.parametrize("media_type", [YAML, JSON, "application/apply-patch+yaml"])
+async def test_a_body_of_many_parts_is_too_large_before_they_are_made(media_type: str) -> None:
+    keys = [f"k{number}" for number in range(230_000)]
+    content = b"data:\n" + "".join(f"  {key}: a\n" for key in keys).encode()
+    if media_type == JSON:
+        content = orjson.dumps({"data": dict.fromkeys(keys, "a")})
+    began = time.process_time()
+    with pytest.raises(StatusError, match="more than 60000 keys and values") as caught:
+        await read_ahead(content, media_type)
+    assert caught.value.code == 413
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("media_type", [YAML, JSON])
+@pytest.mark.parametrize("values", [59_995, 59_996])
+async def test_keys_and_values_are_counted_alike(values: int, media_type: str) -> None:
+    """The mapping, two keys, the list and the text are five more."""
+    content = orjson.dumps({"a": [1] * values, "b": "x" * (64 << 10)})
+    if values == 59_996:
+        with pytest.raises(StatusError):
+            await read_ahead(content, media_type)
+    else:
+        await read_ahead(content, media_type)
+        forget_ahead()
+
+
 async def test_others_have_their_turn_while_a_long_body_is_read() -> None:
     content = b"a:\n" + b"".join(b"  k%d: {b: [1, 2, 3]}\n" % number for number in range(8_000))
     longest, last, reading = 0.0, time.perf_counter(), True

@@ -1,0 +1,104 @@
+"""How much of a file is read: bytes, growth by unpacking, documents and rows.
+
+The readers of YAML and of traces ask it while they read. Files come from strangers, and a small one
+can unpack to gigabytes. Invariant: a refusal costs at most about 256 MiB and 2 seconds, and names
+the option of the command line that allows more.
+"""
+
+import lzma
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from stellwerk_kube.errors import ConfigurationError
+
+OPTION: Final = "--file-limits"
+MAX_TRACE_BYTES: Final = 64 << 20
+"""Bytes of a trace, unpacked. It is held twice, as bytes and as text, while it is checked."""
+MAX_PIPED_BYTES: Final = 128 << 20
+"""Bytes of standard input, whose size shows only by reading it."""
+MAX_FILE_BYTES: Final = 1 << 30
+"""Bytes of a file of objects: a dump of a large cluster has hundreds of MiB. A larger one is
+refused by its size, before it is read."""
+MAX_GROWTH: Final = 100
+"""Unpacked bytes for each packed one, beyond `FREE_BYTES`. Traces in CSV shrink to a tenth."""
+FREE_BYTES: Final = 8 << 20
+"""Unpacked bytes that are read whatever they were packed to."""
+MAX_DOCUMENTS: Final = 20_000
+"""Documents in a YAML file: each costs about 35 µs, however little is in it."""
+MAX_ROWS: Final = 100_000
+"""Rows of a trace: each costs about 15 µs and 500 bytes. The openb traces have 8,152."""
+MAX_LINE_CHARACTERS: Final = 1 << 20
+"""Characters of a line of a trace: a line of commas costs eight bytes for each."""
+MAX_TIMES: Final = 1000
+"""The largest factor that the option takes: more than any machine has memory for."""
+_CHUNK_BYTES: Final = 1 << 20
+_factor = 1
+
+
+def allow(factor: int) -> None:
+    """Multiply all limits by a number from now on, as the user of this process said."""
+    global _factor  # noqa: PLW0603 readers far below the command line ask for it
+    _factor = factor
+
+
+def allowed(limit: int) -> int:
+    """One of the limits of this module, as many times as the user allowed."""
+    return limit * _factor
+
+
+def too_much(what: str) -> str:
+    """The reason of a refusal, with the option that allows more."""
+    return f"more than {what}; {OPTION} {min(4 * _factor, MAX_TIMES)} allows more"
+
+
+def read_trace(path: Path) -> bytes:
+    """A whole trace, unpacked if its name ends in .xz.
+
+    Raises:
+        OSError: it cannot be read.
+        ConfigurationError: it is larger than is read, or is not packed as its name says.
+    """
+    with path.open("rb") as file:
+        if path.suffix != ".xz":
+            return read_stream(str(path), file, MAX_TRACE_BYTES)
+        packed_bytes = path.stat().st_size
+        try:
+            return _unpacked(path, lzma.open(file), packed_bytes)
+        except (lzma.LZMAError, EOFError) as error:
+            raise ConfigurationError(f"cannot read {path}: not an .xz file: {error}") from error
+
+
+def read_stream(name: str, file: BinaryIO, max_bytes: int = MAX_PIPED_BYTES) -> bytes:
+    """What is in a file that is not packed, or comes through a pipe.
+
+    Raises:
+        OSError: it cannot be read.
+        ConfigurationError: there is more than is read.
+    """
+    most = allowed(max_bytes)
+    reason = f"cannot read {name}: {too_much(f'{most >> 20} MiB')}"
+    if file.seekable():
+        size = file.seek(0, 2)
+        file.seek(0)
+        if size > most:
+            raise ConfigurationError(reason)
+    content = file.read(most + 1)
+    if len(content) > most:
+        raise ConfigurationError(reason)
+    return content
+
+
+def _unpacked(path: Path, file: BinaryIO | lzma.LZMAFile, packed_bytes: int) -> bytes:
+    most, chunks, read = allowed(MAX_TRACE_BYTES), list[bytes](), 0
+    grown = max(allowed(FREE_BYTES), packed_bytes * allowed(MAX_GROWTH))
+    while chunk := file.read(_CHUNK_BYTES):
+        read += len(chunk)
+        if read > most:
+            raise ConfigurationError(
+                f"cannot read {path}: unpacked, it is {too_much(f'{most >> 20} MiB')}"
+            )
+        if read > grown:
+            what = f"{allowed(MAX_GROWTH)} times its size when it is unpacked"
+            raise ConfigurationError(f"cannot read {path}: {too_much(what)}")
+        chunks.append(chunk)
+    return b"".join(chunks)
