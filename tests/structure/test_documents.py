@@ -66,6 +66,8 @@ def map_of_the_layout() -> list[str]:
 
 
 def is_path(name: str, document: Path) -> bool:
+    if made := re.fullmatch(r"(?:docs/)?reference/made/([\w-]+)\.md", name):  # by `make docs`
+        return f'"{made[1]}": ' in (ROOT / "docs" / "reference_pages.py").read_text("utf-8")
     places = (document.parent, ROOT, OPERATOR, SOURCES)
     return any((place / name).exists() for place in places)
 
