@@ -8,7 +8,10 @@ import http.server
 import io
 import re
 import shlex
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -383,9 +386,20 @@ async def test_answers_and_what_is_not_there_have_their_status(directory: Path) 
         await asyncio.to_thread(check_live, directory, str(kubeconfig))
 
 
+def kept_revisions(history: list[str]) -> bool:
+    """Whether the operator has written a revision of the profile; it does so after it is ready."""
+    done = subprocess.run(history, capture_output=True, text=True, check=False)
+    return '"revision"' in done.stdout
+
+
 def check_live(directory: Path, kubeconfig: str) -> None:
     server = written(directory, kubeconfig, "")
     make_pods(kubeconfig)
+    history = [sys.executable, "-m", "stellwerk_cli", "profile", "history", "default"]
+    deadline = time.monotonic() + 60
+    while not kept_revisions([*history, "--kubeconfig", kubeconfig, "--output", "json"]):
+        assert time.monotonic() < deadline, "no revision of the profile is kept"
+        time.sleep(0.2)
     mistaken = [each for each in of("mistaken") if each[0] in MISTAKEN_BESIDE_A_SERVER]
     expected = [(ANSWERED, of("answered")), (NO, of("absent")), (MISTAKEN, mistaken)]
     expected += [(ANSWERED, of("no")), (NO, [(w, f"{line} --exit-code") for w, line in of("no")])]

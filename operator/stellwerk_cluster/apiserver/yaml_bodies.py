@@ -73,13 +73,14 @@ def check_parts(content: bytes, max_parts: int) -> None:
     """
     parts = 0
     try:
+        check_depth(content)  # libyaml's time grows with the square of the depth
         for event in yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             parts += isinstance(event, yaml.NodeEvent)
             if parts > max_parts:
                 raise TooManyParts
             if isinstance(event, yaml.DocumentEndEvent):
                 return
-    except yaml.YAMLError:
+    except (yaml.YAMLError, NestedTooDeeply):
         return  # `read_yaml` says what is wrong
 
 
