@@ -327,11 +327,9 @@ class WouldFit:
             yield
 
     def _alone(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
-        limit = len(self._tried) + (
-            _MAX_TRIES
-            if len(found.rows) > _MAX_SMALL_CLUSTER_NODES
-            else _MAX_TRIES_IN_SMALL_CLUSTER
-        )
+        is_small = len(found.rows) <= _MAX_SMALL_CLUSTER_NODES
+        tries = _MAX_TRIES_IN_SMALL_CLUSTER if is_small else _MAX_TRIES
+        limit = len(self._tried) + tries
         for at in near:
             for _, change in self._asked.for_node(int(found.rows[at]), found.failing(at)):
                 if len(self._tried) < limit and self._try((change,)) is not None:
@@ -343,11 +341,7 @@ class WouldFit:
         ):
             yield from in_the_way.gather()
             yield from self._thinned(found, near)
-        limit = len(self._tried) + (
-            _MAX_TRIES
-            if len(found.rows) > _MAX_SMALL_CLUSTER_NODES
-            else _MAX_TRIES_IN_SMALL_CLUSTER
-        )
+        limit = len(self._tried) + tries
         for at in near:
             for other in in_the_way.for_row(int(found.rows[at])):
                 if len(self._tried) < limit and self._try((self._deletion(other),)) is not None:
