@@ -78,7 +78,7 @@ async def prepare_promotion(client: ClusterClient, name: str) -> Promotion:
 def _noted(
     active: JsonObject, shadow: JsonObject, former: JsonObject, writes: int | None
 ) -> JsonObject | None:
-    """What a promotion notes on the shadow, given how many writes of the active profile it made.
+    """The note of a promotion on the shadow, given how many writes of the active profile it made.
 
     `writes` is 0 before the first write and 1 after it. None: the spec of the active profile is
     neither of both, and no annotation fits.

@@ -1,8 +1,8 @@
-"""How much of a file is read: bytes, growth by unpacking, documents and rows.
+"""Limits on reading a file: bytes, growth by unpacking, documents and rows.
 
-The readers of YAML and of traces ask it while they read. Files come from strangers, and a small one
-can unpack to gigabytes. Invariant: a refusal costs at most about 256 MiB and 2 seconds, and names
-the option of the command line that allows more.
+The readers of YAML and of traces apply them while they read. Files come from strangers, and a small
+one can unpack to gigabytes. Invariant: a refusal costs at most about 256 MiB and 2 seconds, and
+names the option of the command line that allows more.
 """
 
 import lzma
@@ -69,7 +69,7 @@ def read_trace(path: Path) -> bytes:
 
 
 def read_stream(name: str, file: BinaryIO, max_bytes: int = MAX_PIPED_BYTES) -> bytes:
-    """What is in a file that is not packed, or comes through a pipe.
+    """Read a file that is not packed, or that comes through a pipe.
 
     Raises:
         OSError: it cannot be read.

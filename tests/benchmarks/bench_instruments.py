@@ -23,7 +23,7 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.scheduler.observers.instruments import ProfileMetricsRecorder
-from stellwerk.scheduler.schedule_one import SAMPLED_ATTEMPTS
+from stellwerk.scheduler.schedule_one import ATTEMPTS_PER_SAMPLE
 from stellwerk.snapshot.snapshot import NodeView
 from tests.benchmarks.bench_decide import fill
 from tests.benchmarks.workloads import make_pod
@@ -84,7 +84,7 @@ def main() -> None:
         for measured, framework in frameworks.items():
             started = time.process_time()
             for index, pod in enumerate(pods):
-                sampled = measured and index % SAMPLED_ATTEMPTS == 0
+                sampled = measured and index % ATTEMPTS_PER_SAMPLE == 0
                 attempt(framework, pod, CycleState(sampled=sampled))
             if turn:
                 spent_seconds[measured] += time.process_time() - started

@@ -25,28 +25,6 @@ BEGINNINGS: Final = re.compile(
     r"\s*(So (?:many|long)|Of|The same|That|What|Which|How|Why|Who|Whose|Whom|Where|When)\b"
 )
 """Beginnings of docstrings that leave out the noun: the thing or the act comes first."""
-OPEN_FOLDERS: Final = (
-    "stellwerk/backend/",
-    "stellwerk/client/",
-    "stellwerk/explain/attempt.py",
-    "stellwerk/explain/pod_groups.py",
-    "stellwerk/explain/proposals.py",
-    "stellwerk/explain/queue_facts.py",
-    "stellwerk/explain/records.py",
-    "stellwerk/explain/report.py",
-    "stellwerk/explain/steps.py",
-    "stellwerk/explain/supposed_changes.py",
-    "stellwerk/explain/what_if.py",
-    "stellwerk/explain/would_fit.py",
-    "stellwerk/framework/",
-    "stellwerk/handlers/",
-    "stellwerk/profiles/",
-    "stellwerk/scheduler/",
-    "stellwerk/world/",
-    "stellwerk_kube/cel/",
-    "stellwerk_kube/listening.py",
-)
-"""Paths below operator/ whose docstrings are not mended yet."""
 _MODULE: Final = re.compile(r"`([\w/]+\.py)`")
 _OPERATOR: Final = ROOT / "operator"
 
@@ -134,9 +112,8 @@ def faults() -> Iterator[str]:
     for path, source in modules().items():
         for number, fault in faults_of_module(source, present):
             yield f"operator/{path}:{number}: {fault}"
-        if not path.startswith(OPEN_FOLDERS):
-            for number, fault in faults_of_docstrings(source):
-                yield f"operator/{path}:{number}: {fault}"
+        for number, fault in faults_of_docstrings(source):
+            yield f"operator/{path}:{number}: {fault}"
     for path in documents():
         for number, line in enumerate((ROOT / path).read_text("utf-8").splitlines(), start=1):
             yield from (f"{path}:{number}: {fault}" for fault in faults_of_line(line))

@@ -32,8 +32,8 @@ from stellwerk.world.gangs.queue_order import in_order, why_inadmissible
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
-_TIED: Final = 20
-"""So many nodes of a tie are named."""
+_MAX_TIED_NODES: Final = 20
+"""Nodes of a tie that an answer names. It counts all of them."""
 
 
 @dataclass(slots=True)
@@ -47,13 +47,13 @@ class Attempt:
     is_own: bool = True
     """Whether that reason is the pod's own: plugins turn all nodes away."""
     tied: int = 0
-    """How many nodes share the best total; 0: there was no tie."""
+    """Number of nodes that share the best total; 0: there was no tie."""
     tied_nodes: Sequence[str] = ()
-    """Some of them."""
+    """Some of these nodes."""
     decision: Decision | None = None
-    """Of the pod by itself; None: its group was decided, or nothing was."""
+    """The decision on the pod by itself; None: its group was decided, or nothing was."""
     others: Mapping[str, "Attempt"] = field(default_factory=dict)
-    """Of the other members of its group, by uid."""
+    """The results for the other members of its group, by uid."""
 
 
 def attempt(
@@ -128,7 +128,7 @@ def _alone(world: World, pod: PodInfo, profile: ServedProfile) -> Attempt:
     return Attempt(
         decision.node_name,
         tied=len(names),
-        tied_nodes=names[:_TIED],
+        tied_nodes=names[:_MAX_TIED_NODES],
         decision=decision,
     )
 
@@ -247,7 +247,7 @@ def _of_members(
         if each.assumed is not None:
             own = ties.get(each.pod.uid) or tied
             results[each.pod.uid] = Attempt(
-                each.assumed.node_name, tied=len(own), tied_nodes=own[:_TIED]
+                each.assumed.node_name, tied=len(own), tied_nodes=own[:_MAX_TIED_NODES]
             )
         elif each.failure is not None:
             results[each.pod.uid] = Attempt(message=each.failure.message, is_own=False)

@@ -39,9 +39,10 @@ from stellwerk_kube.names import suggestion
 from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.resource_slice import PARSED, Slice
 
-_SHAPES: Final = 3
-"""So many kinds of nodes are tried as additions, the largest first."""
-_MOST_NODES: Final = 1024
+_MAX_SHAPES: Final = 3
+"""Kinds of nodes that are tried as additions, the largest first."""
+_MAX_ADDED_NODES: Final = 1024
+"""Nodes that are added to the fork in one try. If as many do not help, no number is suggested."""
 _OF_CONDITIONS: Final = "node.kubernetes.io/"
 """Taints of nodes that are not as new ones would be."""
 
@@ -293,7 +294,7 @@ def _shapes(
         held = sum(number for _, number in devices(node))
         return lacking, -held, -node.allocatable.get("cpu", 0)
 
-    return sorted(kinds.values(), key=rank)[:_SHAPES]
+    return sorted(kinds.values(), key=rank)[:_MAX_SHAPES]
 
 
 def _holds(node: NodeInfo, requests: Mapping[str, int]) -> bool:
@@ -306,7 +307,7 @@ def _fewest(
     world: World, profile: ServedProfile, request: GroupRequest, shape: _Shape
 ) -> Generator[None, None, int]:
     """The number of further nodes that make the group fit; 0: as many as members do not."""
-    most = min(len(request.members), _MOST_NODES)
+    most = min(len(request.members), _MAX_ADDED_NODES)
     if not (yield from _fits_with(world, profile, request, shape, most)):
         return 0
     least = 1

@@ -24,7 +24,7 @@ from stellwerk.world.profiles import ServedProfile
 from stellwerk_kube.node import describes_node
 
 POINTS: Final = frozenset({"Explain", "Propose"})
-"""What a PluginFailure names that concerns explanations alone."""
+"""Points of a PluginFailure that concerns explanations alone."""
 
 
 class PluginsAsked:
@@ -48,7 +48,7 @@ class PluginsAsked:
         self._reasons: dict[str, str] = {}
         self._of_pod: dict[str, list[Change]] = {}
         self.object_edits: list[EditObject] = []
-        """What plugins propose to do to other objects, once `ask_about_pod` is through."""
+        """Changes of other objects that plugins propose, once `ask_about_pod` is through."""
 
     @property
     def left_out(self) -> list[PluginLeftOut]:

@@ -231,9 +231,11 @@ def at(clock: Clock, monotonic_seconds: float) -> str:
 
 
 SAMPLE_SECONDS: Final = 5.0
-KEPT: Final = 720
-"""An hour of samples."""
-_AT_ONCE: Final = 200
+"""Pause between two samples."""
+MAX_SAMPLES: Final = 720
+"""Samples that are kept: those of an hour."""
+_MAX_SAMPLES_PER_STEP: Final = 200
+"""Samples that are written before yielding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,7 @@ class QueueHistory:
     It is as large after a month as after an hour, and a sample looks at no pod.
     """
 
-    def __init__(self, world: World, kept: int = KEPT) -> None:
+    def __init__(self, world: World, kept: int = MAX_SAMPLES) -> None:
         self._world = world
         self._samples: deque[Sample] = deque(maxlen=kept)
 
@@ -276,7 +278,7 @@ class QueueHistory:
         yield
         items = []
         for number, each in enumerate([*self._samples, self._now()]):
-            if number % _AT_ONCE == 0:
+            if number % _MAX_SAMPLES_PER_STEP == 0:
                 yield
             items.append(
                 QueueSample(

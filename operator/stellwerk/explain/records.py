@@ -35,21 +35,24 @@ if TYPE_CHECKING:
     from stellwerk.models.scheduling_spec import SchedulingSpec
 
 
-BEST: Final = 20
-"""So many nodes of a decision are shown."""
-KEPT_BYTES: Final = 64 << 20
-_SLACK: Final = 28
-"""How many nodes reach the floor when it is set; it then holds for the next decisions."""
-_MOST: Final = 40
-"""So many nodes of a decision are kept at most."""
+MAX_SHOWN_NODES: Final = 20
+"""Nodes of a decision that an answer shows, the best first."""
+MAX_RECORDS_BYTES: Final = 64 << 20
+"""Memory for all records. Beyond it the oldest records are dropped."""
+_FLOOR_NODES: Final = 28
+"""Nodes that reach a new floor. They are more than are shown, so that the floor serves the next
+decisions, whose totals differ a little."""
+_MAX_KEPT_NODES: Final = 40
+"""Nodes that a record keeps. A decision among no more nodes is kept whole, without a search for the
+best."""
 _COUNTING_SHARE: Final = 0.02
-"""Counting why nodes were turned away may take this much of the time,"""
-_COUNTING_SECONDS: Final = 0.05
-"""and so much at once."""
+"""Share of the time that counting the reasons of rejected nodes may take."""
+_MAX_COUNTING_SECONDS: Final = 0.05
+"""Seconds of that share that can be saved up, and spent at once."""
 _RECORD_BYTES: Final = 1500
-"""A record without its columns: names, keys, objects."""
+"""Bytes of a record without its columns: names, keys, objects."""
 _NODE_BYTES: Final = 16
-"""Of one node in one column, raw and normalised."""
+"""Bytes for the raw and the normalised score of one node in one column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Rejections:
     counted_at_seconds: float
     """Monotonic."""
     others: int
-    """How many nodes were not feasible then."""
+    """Number of nodes that were not feasible then."""
 
 
 def refusals_of_extenders(search: Search, now: float) -> Rejections | None:
@@ -72,11 +75,11 @@ def refusals_of_extenders(search: Search, now: float) -> Rejections | None:
     refused = search.offered - len(answer.node_names)
     left = frozenset(answer.node_names)
     counts: Counter[tuple[str, ...]] = Counter(
-        tuple(reason[:_MOST_LETTERS] for reason in status.reasons)
+        tuple(reason[:_MAX_LETTERS] for reason in status.reasons)
         for name, status in answer.statuses.items()
         if name not in left
     )
-    told = counts.most_common(_MOST_REASONS)
+    told = counts.most_common(_MAX_REASONS)
     silent = max(0, refused - sum(nodes for _, nodes in told))
     reasons = {Status(Code.UNSCHEDULABLE, each, EXTENDER): nodes for each, nodes in told}
     if silent:
@@ -85,13 +88,14 @@ def refusals_of_extenders(search: Search, now: float) -> Rejections | None:
     return Rejections(reasons, now, refused)
 
 
-_MOST_REASONS: Final = 20
-_MOST_LETTERS: Final = 256
-"""An extender may give another reason, of any length, for each node and each pod."""
+_MAX_REASONS: Final = 20
+"""Reasons that are kept of one answer: an extender may give another one for each node."""
+_MAX_LETTERS: Final = 256
+"""Letters that are kept of one reason: an extender may give one of any length."""
 _NO_REASON: Final = "taken away without a reason"
 _MORE_REASONS: Final = "other reasons, or none"
-_MOST_REFUSED: Final = 4096
-"""Waiting pods of which the last refusals are kept."""
+_MAX_REFUSED_PODS: Final = 4096
+"""Waiting pods whose last refusals by extenders are kept."""
 
 KeptScore: TypeAlias = tuple[str, int, IntColumn | int, IntColumn | int]
 """(plugin, weight, raw, normalised) of the kept nodes; one number where all have it.
@@ -129,9 +133,9 @@ class DecisionRecord:
     feasible: int
     evaluated: int
     nodes: int
-    """How many there were in all."""
+    """Number of all nodes."""
     tied: int
-    """How many shared the best total; 1: there was no tie."""
+    """Number of nodes that shared the best total; 1: there was no tie."""
     nominated: bool
     """It went to the node that it was nominated to, and no other was looked at."""
     names: Sequence[str]
@@ -159,14 +163,14 @@ class DecisionRecord:
         order = range(len(self.names))
         totals, chosen = self.total.tolist(), self.node_name
         best = sorted(order, key=lambda at: (-totals[at], self.names[at] != chosen))
-        return best[:BEST]
+        return best[:MAX_SHOWN_NODES]
 
 
 class DecisionRecords:
     """The last decisions by uid of the pod, as many as the room holds."""
 
     def __init__(
-        self, now: Callable[[], float] = lambda: 0.0, room_bytes: int = KEPT_BYTES
+        self, now: Callable[[], float] = lambda: 0.0, room_bytes: int = MAX_RECORDS_BYTES
     ) -> None:
         """`now`: monotonic seconds."""
         self._now = now
@@ -174,12 +178,12 @@ class DecisionRecords:
         self._records: OrderedDict[str, DecisionRecord] = OrderedDict()
         self.held_bytes = 0
         self._floors: dict[str, int] = {}
-        """schedulerName → a total that somewhat more than BEST nodes reached last time."""
+        """schedulerName → a total that _FLOOR_NODES nodes, or more, reached when it was set."""
         self._refused: OrderedDict[str, Rejections] = OrderedDict()
-        """What extenders refused in the last attempt of a pod that waits, by uid."""
+        """Nodes that extenders refused in the last attempt of a waiting pod, by uid of the pod."""
         self._rejections: Rejections | None = None
         self._rejected_spec: SchedulingSpec | None = None
-        self._credit_seconds = _COUNTING_SECONDS
+        self._credit_seconds = _MAX_COUNTING_SECONDS
         self._credited_at_seconds = 0.0
 
     def __len__(self) -> int:
@@ -212,7 +216,7 @@ class DecisionRecords:
         refused = refusals_of_extenders(decision.search, now)
         if refused is not None:
             self._refused[uid] = refused
-            if len(self._refused) > _MOST_REFUSED:
+            if len(self._refused) > _MAX_REFUSED_PODS:
                 self._refused.popitem(last=False)
 
     def refused(self, uid: str) -> Rejections | None:
@@ -228,7 +232,7 @@ class DecisionRecords:
         if scores is not None and total is not None:
             positions = self._best(search.profile.scheduler_name, total, decision.best)
             chosen = decision.position
-            if len(total) > _MOST and chosen >= 0 and chosen not in positions.tolist():
+            if len(total) > _MAX_KEPT_NODES and chosen >= 0 and chosen not in positions.tolist():
                 positions[-1] = chosen
             total = total[positions]
             names = _names(search, scores, positions)
@@ -275,26 +279,28 @@ class DecisionRecords:
     # --- the best nodes -------------------------------------------------------------------------
 
     def _best(self, profile: str, total: IntColumn, best: RowColumn | None) -> RowColumn:
-        """Positions of the best nodes, at least BEST of them and a few more, in no order.
+        """Positions of the best nodes, in no order: MAX_SHOWN_NODES of them and a few more.
 
         Ordering all totals would cost more than the rest of the record; totals change little from
         one decision to the next, so that the floor of the last one finds the best of this one.
         """
-        if len(total) <= _MOST:
+        if len(total) <= _MAX_KEPT_NODES:
             return np.arange(len(total))
-        if best is not None and len(best) >= BEST:
-            return best[:_MOST].copy()
+        if best is not None and len(best) >= MAX_SHOWN_NODES:
+            return best[:_MAX_KEPT_NODES].copy()
         above = (total >= self._floors.get(profile, 0)).nonzero()[0]
-        if BEST <= len(above) <= _MOST:
+        if MAX_SHOWN_NODES <= len(above) <= _MAX_KEPT_NODES:
             return above
-        rest = len(total) - _SLACK
+        rest = len(total) - _FLOOR_NODES
         floor = int(np.partition(total, rest)[rest])
         self._floors[profile] = floor
         above = np.flatnonzero(total >= floor)
-        if len(above) > _MOST:
+        if len(above) > _MAX_KEPT_NODES:
             # So many share the floor that not all are kept; the better ones are.
             better = np.flatnonzero(total > floor)
-            above = np.concatenate([better, np.flatnonzero(total == floor)[: _MOST - len(better)]])
+            above = np.concatenate(
+                [better, np.flatnonzero(total == floor)[: _MAX_KEPT_NODES - len(better)]]
+            )
         return above
 
     # --- the others -----------------------------------------------------------------------------
@@ -321,7 +327,7 @@ class DecisionRecords:
         if known is not None and known.others == others:
             return known
         gained = (now - self._credited_at_seconds) * _COUNTING_SHARE
-        self._credit_seconds = min(_COUNTING_SECONDS, self._credit_seconds + gained)
+        self._credit_seconds = min(_MAX_COUNTING_SECONDS, self._credit_seconds + gained)
         self._credited_at_seconds = now
         if self._credit_seconds <= 0 or not _may_be_asked_again(search):
             return known
@@ -355,8 +361,10 @@ def _may_be_asked_again(search: Search) -> bool:
     return all(is_trusted(plugin) for plugin, _ in search.profile.framework.filters.runner.calls)
 
 
-_MOST_EVICTIONS: Final = 4096
-_CANDIDATES: Final = 20
+_MAX_EVICTIONS: Final = 4096
+"""Victims, and preemptors, that are remembered. Beyond it the oldest are forgotten."""
+_MAX_CANDIDATES: Final = 20
+"""First candidates of a preemption that its record keeps, without the chosen one."""
 
 
 Entry = TypeVar("Entry")
@@ -400,7 +408,9 @@ class Evictions:
             budget_violations=chosen.pdb_violations,
             victims=_victims(chosen),
             candidates=len(others),
-            others=[_for_candidate(each) for each in others[:_CANDIDATES] if each is not chosen],
+            others=[
+                _for_candidate(each) for each in others[:_MAX_CANDIDATES] if each is not chosen
+            ],
             nominated_node=chosen.node_name,
         )
         _put(self._by_preemptor, preemptor.key, last)
@@ -429,7 +439,7 @@ class Evictions:
 def _put(entries: OrderedDict[str, Entry], key: str, entry: Entry) -> None:
     entries.pop(key, None)
     entries[key] = entry
-    while len(entries) > _MOST_EVICTIONS:
+    while len(entries) > _MAX_EVICTIONS:
         entries.popitem(last=False)
 
 

@@ -69,16 +69,18 @@ from stellwerk.models.gpu import gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.pod_resource_claims import claim_states
 from stellwerk.world.decide import Decision
-from stellwerk.world.profiles import MOST_COMPARED, ServedProfile
+from stellwerk.world.profiles import MAX_COMPARED_NAMES, ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.clock import rfc3339_milliseconds
 
-_EXAMPLES: Final = 5
-_TAKERS: Final = 5
-"""So many pods are named that took another one's place."""
-_NEAREST: Final = 20
-"""So many nodes are shown one by one."""
-_NEAR: Final = 0.6
+_MAX_EXAMPLES: Final = 5
+"""Nodes that are named for one reason, and of those that PreFilter leaves."""
+_MAX_TAKERS: Final = 5
+"""Pods that are named as those that took the place of another one."""
+_MAX_NEAREST_NODES: Final = 20
+"""Nodes that are shown one by one, those first that fewest plugins turn away."""
+_MIN_SIMILARITY: Final = 0.6
+"""Similarity, from 0 to 1, from which a schedulerName counts as misspelt: difflib's default."""
 
 
 class Unserved(Protocol):
@@ -105,16 +107,16 @@ class Explanations:
     unserved: Unserved
     """Tells those that no scheduler serves from those of other schedulers."""
     binding: Callable[[str], BindingStage | None]
-    """How far the binding of a pod has come, by uid; None: it is not being bound."""
+    """Gives the stage of a pod's binding, by uid; None: the pod is not being bound."""
     history: QueueHistory
     profile_objects: Callable[[], Iterable[ProfileObject]]
     """Every SchedulerProfile with its conditions."""
     shadow: Callable[[str], ShadowDiff | None]
-    """What a profile with shadowOf would have decided otherwise; None: there is no such one."""
+    """Gives the counts and differences of a profile with shadowOf, by its name; None: no shadow."""
     throttled: Callable[[PodInfo, ServedProfile], str]
-    """Why a pod would leave time to others now; empty: it would not."""
+    """Gives the reason why a pod would leave time to others now; empty: it would not."""
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
-    """Of pods and profiles that are supposed, as of those from the API."""
+    """Limit on the complexity of supposed pods and profiles, as of those from the API."""
 
     def pod(self, namespace: str, name: str) -> Steps[PodExplanation] | None:
         """Explain a pod; None: there is none of that name."""
@@ -275,7 +277,7 @@ class Explanations:
                 bound=is_bound,
                 decided_at=at(self.world.clock, decided_at_seconds),
             )
-            for each, decided_at_seconds, is_bound in islice(takers.values(), _TAKERS)
+            for each, decided_at_seconds, is_bound in islice(takers.values(), _MAX_TAKERS)
         ]
 
     # --- without a profile ----------------------------------------------------------------------
@@ -291,7 +293,9 @@ class Explanations:
     def _without_profile(self, explanation: PodExplanation, pod: PodInfo) -> PodExplanation:
         """The explanation with the reason why no profile serves the pod."""
         profiles, wanted = self.world.profiles, pod.spec.scheduler_name
-        near = get_close_matches(wanted, islice(profiles.served, MOST_COMPARED), 1, _NEAR)
+        near = get_close_matches(
+            wanted, islice(profiles.served, MAX_COMPARED_NAMES), 1, _MIN_SIMILARITY
+        )
         return replace(
             explanation,
             reason=profiles.why_none(pod, hints=False),
@@ -324,7 +328,7 @@ def held_gpus(pod: PodInfo) -> GpusOfPod | None:
 
 
 def _refused_words(nodes: int) -> str:
-    """Why a pod waits although plugins let nodes pass."""
+    """The reason why a pod waits although plugins let nodes pass."""
     counted = "1 node" if nodes == 1 else f"{nodes:,} nodes"
     return f"in its last attempt extenders refused {counted} that the plugins let pass"
 
@@ -410,7 +414,7 @@ def _pending_on(fork: World, pod: PodInfo, live: World) -> Steps[RecomputedExpla
 
 
 def _distrusted(pod: PodInfo, live: World) -> Mapping[str, str]:
-    """Why the pod's profile reuses no more answers of plugins: earlier ones may have been wrong."""
+    """Plugins whose answers the pod's profile reuses no more, and why: some may have been wrong."""
     served = live.profiles.of(pod)
     return {} if served is None else served.framework.distrusted
 
@@ -442,7 +446,7 @@ def verdicts(world: World, found: FilterResults, computed: str) -> RecomputedVer
             SameVerdict(
                 reasons=list(status.reasons),
                 nodes=len(positions),
-                examples=[names[position] for position in positions[:_EXAMPLES]],
+                examples=[names[position] for position in positions[:_MAX_EXAMPLES]],
             )
             for status, positions in found.statuses(plugin)
         ]
@@ -459,7 +463,7 @@ def verdicts(world: World, found: FilterResults, computed: str) -> RecomputedVer
         by_plugin=by_plugin,
         first_reasons=dict(reason_counts(found.diagnosis.statuses)),
         pre_filter=None if status.ok else pre_filter,
-        only_nodes=None if only is None else sorted(only)[:_EXAMPLES],
+        only_nodes=None if only is None else sorted(only)[:_MAX_EXAMPLES],
         message=None if found.fits.any() else fit_error(found.diagnosis),
         nearest=_nearest(found, names) if found.results else None,
     )
@@ -467,7 +471,7 @@ def verdicts(world: World, found: FilterResults, computed: str) -> RecomputedVer
 
 def _nearest(found: FilterResults, names: Sequence[str]) -> list[NearNode]:
     """The nodes that fewest plugins turn away, each with what these say of it."""
-    order = np.argsort(found.fails, kind="stable")[:_NEAREST].tolist()
+    order = np.argsort(found.fails, kind="stable")[:_MAX_NEAREST_NODES].tolist()
     return [
         NearNode(
             node=names[position],

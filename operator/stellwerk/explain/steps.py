@@ -17,7 +17,8 @@ Steps: TypeAlias = Generator[None, None, Result]
 """Yields between steps, returns the result."""
 
 
-_NAMES_AT_ONCE: Final = 200
+_MAX_NAMES_PER_STEP: Final = 200
+"""Names that are compared with a misspelt one before yielding."""
 
 
 class OutOfTime(Exception):  # noqa: N818 no error
@@ -49,7 +50,7 @@ def suggested(name: str, known: Iterable[str]) -> Steps[str]:
     nearest: list[str] = []
     left = iter(known)
     try:
-        while names := list(islice(left, _NAMES_AT_ONCE)):
+        while names := list(islice(left, _MAX_NAMES_PER_STEP)):
             near = misspelt(name, [*nearest, *names])
             nearest = [] if near is None else [near]
             yield

@@ -1,4 +1,4 @@
-"""What supposed acts make of a fork: changed and deleted nodes, ended pods, and pods made anew.
+"""Effects of supposed acts on a fork: changed and deleted nodes, ended pods, and pods made anew.
 
 `explain.what_if` applies relabelling, tainting, deleting and scaling with it before it drains and
 decides. It stands alone because it says what controllers do, and what-if what the scheduler does.
@@ -43,8 +43,9 @@ from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.resource_slice import PARSED, Slice
 from stellwerk_kube.taints import Taint, tolerated_seconds
 
-_PODS_OF_A_STEP: Final = 500
-_NODES_OF_A_STEP: Final = 16
+_MAX_PODS_PER_STEP: Final = 500
+"""Pods, or ReplicaSets, that are put into an index before yielding."""
+_MAX_CHANGED_NODES: Final = 16
 """Changed nodes that the snapshot may lag behind; to write 16 takes less than a millisecond."""
 _REVISION: Final = "deployment.kubernetes.io/revision"
 _PHASES: Final = {"Pending": 0, "": 0, "Unknown": 1, "Running": 2}
@@ -123,7 +124,7 @@ class SupposedChanges:
 
     def _act_is_done(self) -> Steps[None]:
         """Write changed nodes into the snapshot now and then, or the first decision writes all."""
-        if self._world.cache.changed_nodes >= _NODES_OF_A_STEP:
+        if self._world.cache.changed_nodes >= _MAX_CHANGED_NODES:
             self._world.cache.update_snapshot()
         yield
 
@@ -133,7 +134,7 @@ class SupposedChanges:
             if pod.owner is not None:
                 owner = _owner_kind(pod), pod.namespace, pod.owner[1]
                 self._by_owner.setdefault(owner, []).append(pod)
-            if number % _PODS_OF_A_STEP == 0:
+            if number % _MAX_PODS_PER_STEP == 0:
                 yield
 
     def _index_replica_sets(self) -> Steps[None]:
@@ -142,7 +143,7 @@ class SupposedChanges:
             if owner:
                 key = each["metadata"].get("namespace") or "default", owner
                 self._of_deployments.setdefault(key, []).append(each)
-            if number % _PODS_OF_A_STEP == 0:
+            if number % _MAX_PODS_PER_STEP == 0:
                 yield
 
     # --- nodes ----------------------------------------------------------------------------------

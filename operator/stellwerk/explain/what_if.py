@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from stellwerk.answers.pod import PluginLeftOut, RecomputedExplanation
 
 Throttled: TypeAlias = Callable[[PodInfo, ServedProfile], str]
-"""Why a pod would leave time to others now; empty: it would not."""
-_NODES_OF_A_STEP: Final = 16
-_PODS_OF_A_STEP: Final = 16
+"""Gives the reason why a pod would leave time to others now; empty: it would not."""
+_MAX_NODES_PER_STEP: Final = 16
+"""Supposed nodes that are added before updating the snapshot and yielding."""
+_MAX_PODS_PER_STEP: Final = 16
 """Manifests of pods that are read before yielding; 16 take a few milliseconds."""
 _SUPPOSED: Final = "(supposed)"
 _STAYING: Final = frozenset({"DaemonSet", "Node"})
@@ -101,7 +102,7 @@ def _on_fork(
     for number, (manifest, runs_before) in enumerate(changes.made):
         pods.append(_pod(world, manifest, max_complexity))
         after[pods[-1].key] = runs_before
-        if number % _PODS_OF_A_STEP == 0:
+        if number % _MAX_PODS_PER_STEP == 0:
             yield
     made = [_pod(world, manifest, max_complexity) for manifest in supposed.pods]
     explained = None if supposed.pod is None else _pod(world, supposed.pod, max_complexity)
@@ -168,7 +169,7 @@ class _Answers:
         self._throttled = throttled
         self._explained = explained
         self._with_group: dict[str, Attempt] = {}
-        """What is known of members whose group was decided for another one, by uid."""
+        """Results for members whose group was decided for another member, by uid."""
         self.explanation: RecomputedExplanation | None = None
         self.placed: list[PlacedPod] = []
         self.unplaced: list[UnplacedPod] = []
@@ -283,7 +284,7 @@ def _add_nodes(world: World, supposed: Supposition) -> Steps[list[str]]:
             suppose_node(world, added)
             for pod in suppose_daemon_pods(world, added, daemons):
                 come[f"{pod.namespace}/{pod.owner[1] if pod.owner else pod.name}"] = None
-            if next(numbers) % _NODES_OF_A_STEP == 0:
+            if next(numbers) % _MAX_NODES_PER_STEP == 0:
                 world.cache.update_snapshot()
                 yield
     return list(come)

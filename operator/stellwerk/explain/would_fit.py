@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 
 ClosedDomain: TypeAlias = tuple[SpreadConstraint, str]
 """A constraint, and the value of its topology key where it lets no pod in."""
-_NAMED: Final = 2
-"""So many objects are named; further ones are counted."""
+_MAX_NAMED_OBJECTS: Final = 2
+"""Objects that one suggestion names. Further ones are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class Proof:
 
     changes: tuple[Change, ...]
     node_count: int
-    """How many nodes took the pod then."""
+    """Number of nodes that took the pod then."""
     node_names: tuple[str, ...]
-    """Some of them."""
+    """Some of these nodes."""
     closed: ClosedDomain | None = None
     """The domain that the changes open; None: they say themselves what they do."""
 
@@ -109,9 +109,9 @@ class AlikeProofs:
     proof: Proof
     others: list[Proof] = field(default_factory=list)
     looked_at: int = 0
-    """On so many nodes changes were tried."""
+    """Number of nodes on which changes were tried."""
     nodes: int = 0
-    """How many there are."""
+    """Number of all nodes."""
 
     @property
     def text(self) -> str:
@@ -120,7 +120,9 @@ class AlikeProofs:
         if self.proof.reason:
             words = f"{self.proof.reason}: {words}"
         if self.others:
-            named = [_alternative(self.proof, other) for other in self.others[: _NAMED - 1]]
+            named = [
+                _alternative(self.proof, other) for other in self.others[: _MAX_NAMED_OBJECTS - 1]
+            ]
             left = len(self.others) - len(named)
             words += "".join(f", {each}" for each in named)
             if left and self.looked_at < self.nodes:
@@ -192,24 +194,30 @@ def _with_or(words: str, named: Sequence[str]) -> str:
 
 # --- the search -----------------------------------------------------------------------------------
 
-_NODES: Final = 32
-"""So many nodes are looked at closely, those first that fewest plugins turn away."""
-_TRIES: Final = 96
-"""So many changes on their own are tried in a large cluster."""
-_SMALL: Final = 64
-"""Nodes of a cluster in which all of them are looked at closely."""
-_TRIES_SMALL: Final = 600
-_NODES_TOGETHER: Final = 6
-_TRIES_TOGETHER: Final = 60
-_MOST_TOGETHER: Final = 6
-"""Changes in one suggestion."""
-_MOST_LEAVING: Final = 16
-_PER_PLUGIN: Final = 2
-_SHOWN: Final = 5
+_MAX_NEAR_NODES: Final = 32
+"""Nodes of a large cluster on which changes are tried: those that fewest plugins turn away."""
+_MAX_TRIES: Final = 96
+"""Changes on their own that are tried in a large cluster, and as many deletions of pods."""
+_MAX_SMALL_CLUSTER_NODES: Final = 64
+"""Nodes of a small cluster: changes are tried on all of them."""
+_MAX_TRIES_IN_SMALL_CLUSTER: Final = 600
+"""Changes on their own that are tried in a small cluster, and as many deletions of pods."""
+_MAX_NODES_TOGETHER: Final = 6
+"""Nodes on which several changes are tried together."""
+_MAX_TRIES_TOGETHER: Final = 60
+"""Tries of several changes together after which no other combination is begun."""
+_MAX_CHANGES_TOGETHER: Final = 6
+"""Changes in one suggestion. More changes that only help together are not suggested."""
+_MAX_PODS_LEAVING: Final = 16
+"""Pods of one node that are deleted together in one try."""
+_MAX_CHANGES_PER_PLUGIN: Final = 2
+"""Changes of each plugin that are combined with those of others, the cheapest first."""
+_MAX_SHOWN_NODES: Final = 5
+"""Nodes that a suggestion names of those that would take the pod."""
 _SPREAD: Final = "PodTopologySpread"
 _DOMAIN_PLUGINS: Final = frozenset({"InterPodAffinity", _SPREAD})
-_DOMAINS: Final = 4
-"""So many domains of spread constraints are looked at."""
+_MAX_DOMAINS: Final = 4
+"""Domains of spread constraints for which deletions of pods are tried."""
 
 
 def filter_results(
@@ -296,11 +304,11 @@ class WouldFit:
             return []
         fails = found.fails
         order = np.argsort(fails, kind="stable")
-        if len(order) > _SMALL:
-            order = order[: 8 * _NODES]
+        if len(order) > _MAX_SMALL_CLUSTER_NODES:
+            order = order[: 8 * _MAX_NEAR_NODES]
         lacking = {int(at): self._lacking(int(found.rows[at])) for at in order}
         ranked = sorted(lacking, key=lambda at: (int(fails[at]), lacking[at]))
-        return ranked if len(fails) <= _SMALL else ranked[:_NODES]
+        return ranked if len(fails) <= _MAX_SMALL_CLUSTER_NODES else ranked[:_MAX_NEAR_NODES]
 
     def _lacking(self, row: int) -> float:
         """The amounts that the node lacks, as shares of what the pod wants."""
@@ -319,7 +327,9 @@ class WouldFit:
             yield
 
     def _alone(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
-        limit = len(self._tried) + (_TRIES if len(found.rows) > _SMALL else _TRIES_SMALL)
+        is_small = len(found.rows) <= _MAX_SMALL_CLUSTER_NODES
+        tries = _MAX_TRIES_IN_SMALL_CLUSTER if is_small else _MAX_TRIES
+        limit = len(self._tried) + tries
         for at in near:
             for _, change in self._asked.for_node(int(found.rows[at]), found.failing(at)):
                 if len(self._tried) < limit and self._try((change,)) is not None:
@@ -331,7 +341,7 @@ class WouldFit:
         ):
             yield from in_the_way.gather()
             yield from self._thinned(found, near)
-        limit = len(self._tried) + (_TRIES if len(found.rows) > _SMALL else _TRIES_SMALL)
+        limit = len(self._tried) + tries
         for at in near:
             for other in in_the_way.for_row(int(found.rows[at])):
                 if len(self._tried) < limit and self._try((self._deletion(other),)) is not None:
@@ -346,11 +356,11 @@ class WouldFit:
             if found.failing(at) != [_SPREAD]:
                 continue
             for constraint, value, pods in self._in_the_way.counted_beside(int(found.rows[at])):
-                if (constraint, value) in tried or len(tried) >= _DOMAINS:
+                if (constraint, value) in tried or len(tried) >= _MAX_DOMAINS:
                     continue
                 tried.add((constraint, value))
                 before = len(self._proofs)
-                for count in range(1, min(_MOST_TOGETHER, len(pods)) + 1):
+                for count in range(1, min(_MAX_CHANGES_TOGETHER, len(pods)) + 1):
                     leaving = tuple(map(self._deletion, pods[:count]))
                     yield from self._smallest(leaving, (constraint, value))
                     if len(self._proofs) > before:
@@ -361,8 +371,8 @@ class WouldFit:
         status = found.found.pre_filter
         if not status.ok:
             yield from self._smallest(tuple(self._asked.edits_for(status.plugin)))
-        limit = len(self._tried) + _TRIES_TOGETHER
-        for at in near[:_NODES_TOGETHER]:
+        limit = len(self._tried) + _MAX_TRIES_TOGETHER
+        for at in near[:_MAX_NODES_TOGETHER]:
             row = int(found.rows[at])
             by_plugin: dict[str, list[Change]] = {name: [] for name in found.failing(at)}
             for plugin, change in self._asked.for_node(row, list(by_plugin)):
@@ -370,7 +380,7 @@ class WouldFit:
             for plugin, changes in by_plugin.items():
                 changes.extend(self._asked.edits_for(plugin))
             options = [
-                sorted(changes, key=lambda each: each.cost)[:_PER_PLUGIN]
+                sorted(changes, key=lambda each: each.cost)[:_MAX_CHANGES_PER_PLUGIN]
                 for changes in by_plugin.values()
                 if changes
             ]
@@ -380,7 +390,7 @@ class WouldFit:
                     yield from self._smallest(tuple(dict.fromkeys(choice)))
             if len(self._tried) < limit:
                 cheapest = [changes[0] for changes in options]
-                together = (*leaving[:_MOST_LEAVING], *cheapest)
+                together = (*leaving[:_MAX_PODS_LEAVING], *cheapest)
                 yield from self._smallest(tuple(dict.fromkeys(together)))
 
     def _smallest(
@@ -401,7 +411,7 @@ class WouldFit:
                 left = fewer
         # Only what cannot be smaller is a suggestion.
         self._proofs[before:] = [proof for proof in self._proofs[before:] if proof.changes == left]
-        if len(left) > _MOST_TOGETHER:
+        if len(left) > _MAX_CHANGES_TOGETHER:
             del self._proofs[before:]
 
     # --- preemption -----------------------------------------------------------------------------
@@ -458,16 +468,17 @@ class WouldFit:
             rows = np.flatnonzero(fits)
             if not len(rows):
                 return False
-            names = tuple(self._snapshot.names(rows[:_SHOWN].tolist()))
+            names = tuple(self._snapshot.names(rows[:_MAX_SHOWN_NODES].tolist()))
         self._proofs.append(Proof(changes, len(rows), names, closed))
         return True
 
 
 # --- pods that have to go -------------------------------------------------------------------------
 
-_PODS_AT_ONCE: Final = 1000
-_MOST_PODS: Final = 110
-"""So many of one node are named."""
+_MAX_PODS_PER_STEP: Final = 1000
+"""Placed pods that are looked at before yielding."""
+_MAX_PODS_PER_NODE: Final = 110
+"""Pods that are tried as deletions for one node; 110 is the kubelet's default of `maxPods`."""
 
 
 class PodsInTheWay:
@@ -490,7 +501,7 @@ class PodsInTheWay:
             for other in self._snapshot.pods[row].values():
                 self._place(row, other)
             looked_at += len(self._snapshot.pods[row])
-            if looked_at >= _PODS_AT_ONCE:
+            if looked_at >= _MAX_PODS_PER_STEP:
                 looked_at = 0
                 yield
 
@@ -502,7 +513,7 @@ class PodsInTheWay:
             if labels.get(key) == value:
                 found |= pods
         ordered = sorted(found.values(), key=lambda each: (each.priority, each.key))
-        return ordered[:_MOST_PODS]
+        return ordered[:_MAX_PODS_PER_NODE]
 
     def counted_beside(self, row: int) -> Iterator[tuple[SpreadConstraint, str, list[PodInfo]]]:
         """(constraint, domain of the row, pods that are counted there, low priorities first)."""
@@ -550,9 +561,10 @@ class PodsInTheWay:
 
 # --- edits of objects, in pairs if none helps alone -----------------------------------------------
 
-_MOST_TRIES: Final = 48
-_AT_ONCE: Final = -1.0
-"""A slice that is over with the first node: how much is done in one go is the caller's affair."""
+_MAX_EDIT_TRIES: Final = 48
+"""Edits that are tried alone, and pairs of edits that are tried if none helps alone."""
+_ENDED_SLICE_SECONDS: Final = -1.0
+"""Length of a slice that ends with the first node: the caller decides when to yield."""
 
 
 def searched(world: World, pod: PodInfo, profile: ServedProfile) -> Iterator[None]:
@@ -560,7 +572,7 @@ def searched(world: World, pod: PodInfo, profile: ServedProfile) -> Iterator[Non
     if not pod.spec.resource_claims and not pod.extended_requests:
         return
     state = CycleState()
-    state.slice_seconds = _AT_ONCE
+    state.slice_seconds = _ENDED_SLICE_SECONDS
     find_nodes(world, pod, profile, state, thorough=True)
     if state.unfinished is not None:
         yield from state.unfinished
@@ -575,9 +587,9 @@ def suggested_edits(
         PluginFailure: a plugin raised.
     """
     tries = _Tries(world, pod, profile)
-    yield from tries.run([(edit,) for edit in edits[:_MOST_TRIES]])
+    yield from tries.run([(edit,) for edit in edits[:_MAX_EDIT_TRIES]])
     if not tries.found:
-        yield from tries.run(list(islice(combinations(edits, 2), _MOST_TRIES)))
+        yield from tries.run(list(islice(combinations(edits, 2), _MAX_EDIT_TRIES)))
     return tries.found
 
 
@@ -626,6 +638,6 @@ class _Tries:
             text=" and ".join(edit.text for edit in edits),
             changes=changes,
             feasible_nodes=len(rows),
-            nodes=self._world.cache.snapshot.names(rows[:_SHOWN].tolist()),
+            nodes=self._world.cache.snapshot.names(rows[:_MAX_SHOWN_NODES].tolist()),
             alternatives=[],
         )

@@ -57,7 +57,7 @@ Observed: TypeAlias = AbstractContextManager[None]
 
 _UNOBSERVED: Final = nullcontext()
 
-SAMPLED_ATTEMPTS: Final = 10
+ATTEMPTS_PER_SAMPLE: Final = 10
 """One attempt in 10 measures the time of each plugin, as kube-scheduler's
 `pluginMetricsSamplePercent` does: reading the clock around each call would cost all of them."""
 
@@ -311,13 +311,13 @@ class ScheduleOne:
     # --- what is noted of an attempt ------------------------------------------------------------
 
     def _begin(self, queued: QueuedPod, profile: ServedProfile) -> _Attempt:
-        """Number an attempt, and have each plugin timed in one of SAMPLED_ATTEMPTS."""
+        """Number an attempt, and have each plugin timed in one of ATTEMPTS_PER_SAMPLE attempts."""
         self._attempts += 1
         ATTEMPT.set(self._attempts)
         return _Attempt(
             queued,
             profile,
-            profile.new_state(queued.pod, sampled=self._attempts % SAMPLED_ATTEMPTS == 0),
+            profile.new_state(queued.pod, sampled=self._attempts % ATTEMPTS_PER_SAMPLE == 0),
             self._world.clock.monotonic(),
             self._throttle.budget.taken_seconds,
             queued.active_since,

@@ -123,7 +123,7 @@ class Search:
     by_extenders: ExtenderFilterResult | None = None
     """The nodes that extenders left, if they took any away."""
     offered: int = 0
-    """How many nodes extenders were offered, if they took any away."""
+    """Number of nodes that extenders were offered, if they took any away."""
 
     def node_names(self) -> list[str]:
         """The feasible nodes in visiting order, as extenders are offered them."""
@@ -165,7 +165,7 @@ class Decision:
     best: RowColumn | None = None
     """Positions in `total` that share the best one, in their order; None as `scores`."""
     position: int = -1
-    """Of the node among them; below 0 as `scores`."""
+    """Position of the chosen node in `total`; below 0 if `scores` is None."""
     diagnosis: Diagnosis | None = None
     post_filter: PostFilterResult | None = None
     """The result of PostFilter; None: it was not run."""
@@ -381,7 +381,7 @@ class Effects:
     """A pod assumed on its node and reserved there, to be bound."""
     evict: Eviction | None = None
     api_call: APICall | None = None
-    """What PostFilter wants done in the cluster."""
+    """The call to the API that PostFilter asks for."""
     patch: Report | None = None
     """The condition and the nomination of a pod that was requeued."""
     event: str = ""

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, Protocol
 from stellwerk.backend.queued_pod import BACKOFF_Q, UNSCHEDULABLE_PODS, ActiveItem, QueuedPod
 from stellwerk.world.world import World
 
-SLICE_DECISIONS: Final = 8
-"""So many decisions are made in a row; one after the other costs less than decisions between other
-work, for what they read stays in the processor's caches."""
+MAX_DECISIONS_PER_SLICE: Final = 8
+"""Decisions in a row after which the loop yields. A decision right after another one costs less
+than one after other work, because its data are still in the processor's caches."""
 DECISION_SLICE_SECONDS: Final = 0.002
 """Time after which the loop yields, however few decisions it has made."""
 
@@ -67,7 +67,7 @@ async def scheduling_loop(
         was_first_attempt = queued.attempts == 1
         await attempt(queued)
         decisions += 1
-        if decisions == SLICE_DECISIONS or now() - began_seconds >= DECISION_SLICE_SECONDS:
+        if decisions == MAX_DECISIONS_PER_SLICE or now() - began_seconds >= DECISION_SLICE_SECONDS:
             await waits.others(None)
             decisions, began_seconds = 0, now()
 

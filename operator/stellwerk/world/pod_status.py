@@ -60,7 +60,7 @@ class Report:
     pod: PodInfo
     """As the API has it, as far as is known."""
     reason: str = ""
-    """Of the condition PodScheduled=False; empty: leave the condition alone."""
+    """Reason of the condition PodScheduled=False; empty: leave the condition alone."""
     message: str = ""
     nomination: NominatingInfo = LEAVE_NOMINATION
 

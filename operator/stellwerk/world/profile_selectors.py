@@ -35,7 +35,7 @@ class ProfileSelectors:
         self.by_scheduler_name: dict[str, tuple[PodsSelected, ...]] = {}
         """The selectors that list a schedulerName, the oldest profile's first."""
         self._ages: dict[str, Age] = {}
-        """Of profiles with selectors that came one by one, by the profiles' names."""
+        """Ages of the profiles whose selectors came one by one, by the profiles' names."""
         self.limits: dict[str, LabelSelector] = {}
         """The namespaces whose pods a profile takes, by its name, where these are not all."""
         self._seen: dict[tuple[str, str], tuple[JsonObject, tuple[PodsSelected, ...]]] = {}
@@ -99,7 +99,7 @@ class ProfileSelectors:
             self.by_scheduler_name.pop(scheduler_name, None)
 
     def fork(self, namespace: Callable[[str], JsonObject | None]) -> "ProfileSelectors":
-        """The same selectors for other namespaces; neither side sees what the other changes."""
+        """Copy the selectors for other namespaces; neither side sees what the other changes."""
         fork = ProfileSelectors(namespace)
         fork.by_scheduler_name = dict(self.by_scheduler_name)
         fork._ages, fork.limits = dict(self._ages), dict(self.limits)

@@ -55,8 +55,8 @@ OnPluginFailure: TypeAlias = Callable[[str, str, str], None]
 """(plugin, extension point, schedulerName): a plugin raised."""
 _WITHOUT_LABELS: Final[JsonObject] = {"metadata": {}}
 """Every namespace, where none are known."""
-MOST_COMPARED: Final = 200
-"""To compare a name with so many takes half a millisecond."""
+MAX_COMPARED_NAMES: Final = 200
+"""Names that are compared with a misspelt one; 200 take half a millisecond."""
 POD_COMPLEXITY: Final = "PodComplexity"
 """Stands for the limit among the plugins that rejected a pod."""
 
@@ -189,7 +189,7 @@ class Profiles(QueueingPolicy):
         self.overlaps = SelectorOverlaps()
         self.served: MutableMapping[str, ServedProfile] = {}
         self.refusals: dict[str, str] = {}
-        """Why profiles that exist do not serve, by schedulerName."""
+        """Reasons why profiles that exist do not serve, by schedulerName."""
         self.once_served: set[str] = set()
         """Every schedulerName that was served since the process started."""
         self._unanswered: set[str] = set()
@@ -264,7 +264,7 @@ class Profiles(QueueingPolicy):
         namespace: Callable[[str], JsonObject | None],
         made: Callable[[ServedProfile], ServedProfile],
     ) -> "Profiles":
-        """The same profiles, each made anew when it is asked for; neither side sees changes."""
+        """Copy the profiles, each made anew when it is asked for; neither side sees changes."""
         fork = Profiles(namespace=namespace, compatibility=self.compatibility)
         served = self.served
         models = served.models if isinstance(served, _MadeWhenAsked) else served
@@ -310,7 +310,7 @@ class Profiles(QueueingPolicy):
 
     def suggested(self, name: str) -> str:
         """The `suggestion` of a schedulerName that is served; beyond hundreds, of some of them."""
-        return suggestion(name, islice(self.served, MOST_COMPARED))
+        return suggestion(name, islice(self.served, MAX_COMPARED_NAMES))
 
     # --- the queue's policy ---------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from stellwerk_kube.selectors import parse_label_selector
 from stellwerk_kube.taints import NO_EXECUTE, NO_SCHEDULE, untolerated
 
 _CAPACITY: Final = "CSIStorageCapacity"
-_NODES_OF_A_STEP: Final = 256
-"""Nodes that are looked at before others have their turn; 256 take a millisecond or two."""
+_MAX_NODES_PER_STEP: Final = 256
+"""Nodes that are looked at before yielding; 256 take a millisecond or two."""
 _ENOUGH: Final = "64Pi"
 """Bytes of a supposed CSIStorageCapacity: larger than any claim of a cluster that exists."""
 
@@ -50,7 +50,7 @@ def daemon_pods(world: World) -> Iterator[PodInfo | None]:
     on_nodes: dict[tuple[str, str, str], int] = {}
     nodes = list(world.cache.nodes())
     for number, node in enumerate(nodes):
-        if number % _NODES_OF_A_STEP == 0:
+        if number % _MAX_NODES_PER_STEP == 0:
             yield None
         for pod in world.cache.pods_on(node.name).values():
             if pod.owner is not None and pod.owner[0].rpartition(" ")[2] == DAEMON_SET:
@@ -59,7 +59,7 @@ def daemon_pods(world: World) -> Iterator[PodInfo | None]:
     for owner, pod in found.items():
         wanted = 0
         for number, node in enumerate(nodes):
-            if number % _NODES_OF_A_STEP == 0:
+            if number % _MAX_NODES_PER_STEP == 0:
                 yield None
             wanted += may_start(pod, node)
         if 2 * on_nodes[owner] >= wanted:

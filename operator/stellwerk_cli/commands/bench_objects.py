@@ -1,4 +1,4 @@
-"""What a run of `stellwerk bench` makes in a cluster: the record of it, and its deletion.
+"""The objects that a run of `stellwerk bench` makes in a cluster: their record and deletion.
 
 `bench` makes everything through `RunObjects`, and `bench --clean` reads the records of killed runs.
 Invariant: an object is deleted only if the run's unguessable id is in its name and its uid is one
@@ -80,7 +80,7 @@ class Made:
 
 @dataclass(slots=True)
 class Left:
-    """What is deleted: objects and records, each by its uid, and what is in the namespaces."""
+    """Objects and records to delete, each by its uid, and the contents of their namespaces."""
 
     made: list[Made] = field(default_factory=list)
     records: list[tuple[str, str]] = field(default_factory=list)

@@ -135,7 +135,7 @@ async def _scale_to_none(
 
 
 def _identity(deployment: "JsonObject") -> tuple[object, object]:
-    """What stays while only the status of a Deployment is written."""
+    """The parts of a Deployment that a write of its status does not change."""
     return deployment["metadata"].get("uid"), deployment.get("spec")
 
 

@@ -256,7 +256,7 @@ class Cordon:
         return True
 
     def _changed(self, node: JsonObject) -> str | None:
-        """What shows that the cordon is not this one any more; None: nothing does."""
+        """The sign that the cordon is not this one any more; None: there is none."""
         if node["metadata"].get("uid", "") != self._uid:
             return "it is another node of this name"
         found = (node["metadata"].get("annotations") or {}).get(CORDON_ANNOTATION)

@@ -1,8 +1,8 @@
-"""What was compiled of texts and is kept, within a number of bytes.
+"""A cache of compiled expressions and patterns, limited by bytes.
 
 Expressions and patterns are written by tenants, and what is compiled of one may take hundreds of
-times as much memory as its text: a number of entries is no bound. Invariant: what is kept has at
-most so many bytes in all, unless it is one entry.
+times as much memory as its text: a number of entries is no bound. Invariant: all entries
+together stay within `most_bytes`, unless there is only one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEPT_BYTES: Final = 64 * 1024
-"""Of expressions whose trees, or programs, are kept: a tree takes up to 130 times as much memory as
-its text, a program 220 times."""
+"""Bytes of the expressions whose trees, or programs, are kept. A tree takes up to 130 times as much
+memory as its text, a program 220 times."""
 _MOST: Final = 512
 
 Written = TypeVar("Written", bound="str | bytes")

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from stellwerk_kube.cel.values import Value
 
 CALL_LIMIT: Final = 1_000_000
-"""What one evaluation may cost: Kubernetes' PerCallLimit."""
+"""Highest cost of one evaluation: Kubernetes' PerCallLimit."""
 
 VALIDATION_LIMIT: Final = 10_000_000
-"""What all rules of one validation may cost: Kubernetes' RuntimeCELCostBudget."""
+"""Highest cost of all rules of one validation: Kubernetes' RuntimeCELCostBudget."""
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30

@@ -40,7 +40,7 @@ class Loop:
     variables: tuple[str, ...]
     """One: the element or key. Two: the position or key, and the value."""
     condition: Node | None
-    """What elements must fulfil to be transformed."""
+    """The condition that elements must fulfil to be transformed; None: there is none."""
     body: Node
 
 

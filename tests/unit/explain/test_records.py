@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.explain.records import BEST, DecisionRecord, DecisionRecords, Evictions, score_at
+from stellwerk.explain.records import (
+    MAX_SHOWN_NODES,
+    DecisionRecord,
+    DecisionRecords,
+    Evictions,
+    score_at,
+)
 from stellwerk.world.decide import Decision
 from stellwerk.world.decide import decide as decide_pod
 from stellwerk_kube.json_values import JsonObject
@@ -61,7 +67,7 @@ def test_the_best_nodes_of_many_are_kept_and_no_others() -> None:
     assert record is not None
     assert record.total is not None
     shown = [int(record.total[position]) for position in record.ranked()]
-    assert shown == totals[:BEST]
+    assert shown == totals[:MAX_SHOWN_NODES]
 
 
 def test_the_floor_of_the_last_decision_finds_the_best_of_the_next() -> None:
@@ -75,7 +81,7 @@ def test_the_floor_of_the_last_decision_finds_the_best_of_the_next() -> None:
         assert record is not None
         assert record.total is not None
         assert decision.total is not None
-        best = np.sort(decision.total)[::-1][:BEST].tolist()
+        best = np.sort(decision.total)[::-1][:MAX_SHOWN_NODES].tolist()
         assert [int(record.total[at]) for at in record.ranked()] == best
         placed = Case({"id": "p", "pod": make_pod(f"p{number}", cpu="1")}).pod
         world.cache.assume_pod(placed.with_node(decision.node_name))
@@ -86,7 +92,7 @@ def test_a_tie_of_many_keeps_some_of_them_and_counts_all() -> None:
     record = kept({"id": "tie", "nodes": alike, "pod": make_pod("web", cpu="1")})
     assert record is not None
     assert record.tied == 200
-    assert len(record.ranked()) == BEST
+    assert len(record.ranked()) == MAX_SHOWN_NODES
 
 
 def test_the_oldest_records_make_room() -> None:

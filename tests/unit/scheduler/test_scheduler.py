@@ -14,7 +14,7 @@ from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.scheduler import ActiveQueue, stand_by
-from stellwerk.world.loop import DECISION_SLICE_SECONDS, SLICE_DECISIONS, TIMERS
+from stellwerk.world.loop import DECISION_SLICE_SECONDS, MAX_DECISIONS_PER_SLICE, TIMERS
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
@@ -41,7 +41,7 @@ async def _decisions_per_turn(world: InProcess) -> list[int]:
 async def test_others_have_a_turn_after_a_few_decisions() -> None:
     async with running() as world:
         per_turn = await _decisions_per_turn(world)
-    assert 1 < max(per_turn) <= SLICE_DECISIONS
+    assert 1 < max(per_turn) <= MAX_DECISIONS_PER_SLICE
 
 
 async def test_others_have_a_turn_after_each_long_decision() -> None:
@@ -67,7 +67,7 @@ async def test_a_pod_waits_for_no_more_than_what_was_being_decided_when_it_came(
 
         async def counted(queued: QueuedPod) -> None:
             decided.append(queued.pod.name)
-            if len(decided) == SLICE_DECISIONS + 1:
+            if len(decided) == MAX_DECISIONS_PER_SLICE + 1:
                 # As uvloop does: the socket is read after this round, its reader runs in the next.
                 loop.call_soon(loop.call_soon, world.apply, urgent)
             await attempt(queued)
@@ -76,7 +76,7 @@ async def test_a_pod_waits_for_no_more_than_what_was_being_decided_when_it_came(
         names = [f"pod-{n}" for n in range(PODS)]
         world.apply(*(make_pod(n, cpu="1000", scheduler_name="stellwerk") for n in names))
         await eventually(lambda: len(decided) > PODS)
-    assert decided.index("urgent") <= 2 * SLICE_DECISIONS
+    assert decided.index("urgent") <= 2 * MAX_DECISIONS_PER_SLICE
 
 
 async def test_waiting_for_a_slot_is_not_death(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ class GroupPermit:
         self._raised = raised
         self._ready = 0
         self._answer: str | None = None
-        """Why none is bound, or an empty text; None: that is not decided."""
+        """The reason why no member is bound, or an empty text; None: that is not decided."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._look()
 

@@ -192,7 +192,7 @@ class FreeCapacity:
             sum(sorted(pod.amounts.requests.get(each, 0) for pod in members)[:needed])
             for each in self._resources
         ]
-        """What the smallest of them take, of each resource."""
+        """Amount of each resource that the `needed` smallest requests for it add up to."""
         self._left = [sum(amount for amount in column if amount > 0) for column in self._free]
         self._most = needed if counted else 0
         self._held = [self._holds(row) for row in range(len(self._open))]

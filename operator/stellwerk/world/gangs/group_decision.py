@@ -107,7 +107,7 @@ class DecidedGroup:
     nodes: Mapping[str, str]
     """Node by uid, of the members that have one, in the order in which they were placed."""
     message: str = ""
-    """Why it was not placed."""
+    """The reason why the group was not placed."""
 
 
 def decide_group(world: World, profile: ServedProfile, request: GroupRequest) -> Deciding:

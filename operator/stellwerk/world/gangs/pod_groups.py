@@ -65,7 +65,7 @@ class GroupMembers:
     waiting_since: float | None = None
     """Since when it has had pods without a node (monotonic seconds); None: it has none."""
     reserved_since: float | None = None
-    """When room began to be kept for it (monotonic seconds); None: none is."""
+    """Since when room has been kept for it (monotonic seconds); None: none is."""
     room_refused: str = ""
     """The reason why no room is kept for it, though it should be; empty: there is none."""
     is_closed: bool = True
@@ -183,9 +183,9 @@ class KeptRoom:
     """
 
     since: float
-    """When the first of them began to (monotonic seconds)."""
+    """Time at which the first of the groups began to keep room (monotonic seconds)."""
     forgotten_at: float
-    """When it counts no more."""
+    """Time from which this room counts no more (monotonic seconds)."""
     groups: set[PodGroupKey] = field(default_factory=set)
     """The groups for which it was kept; some may keep none any more."""
 

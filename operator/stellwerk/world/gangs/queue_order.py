@@ -1,4 +1,4 @@
-"""When members are tried: the order of groups and members, and the gates that `group_events` opens.
+"""The order in which groups and members are tried, and the gates that `group_events` opens.
 
 A profile may keep the order of a queue. Its first is the waiting group of the highest priority, the
 oldest of these. A group behind it is inadmissible unless nodes are kept for the first: nominated

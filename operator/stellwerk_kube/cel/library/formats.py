@@ -72,7 +72,7 @@ class NamedFormat(OpaqueValue):
 
     name: str
     pattern_size: int
-    """What the cost of a check is reckoned by."""
+    """Length of a pattern that costs as much as a check of this format."""
     errors: Callable[[str], list[str]]
 
 

@@ -38,7 +38,7 @@ _LONGEST_RANGE: Final = 100_000
 
 
 INCLUDES: Final = Library()
-"""What selectors of devices have beside: an attribute may be one value or several."""
+"""A function of device selectors alone: an attribute may be one value or several."""
 
 
 def _entries(values: Value, *_rest: Value) -> int:
