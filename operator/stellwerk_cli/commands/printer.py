@@ -64,6 +64,8 @@ class Printer(Console):
             file=output,
             width=width,
             no_color=no_color,
+            # Even with FORCE_COLOR: what is piped passes a door that takes escapes out.
+            force_terminal=output.isatty(),
             markup=False,
             emoji=False,
             highlight=False,

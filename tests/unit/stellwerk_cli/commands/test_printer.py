@@ -1,4 +1,4 @@
-"""The console: its width, and a pipe that is closed."""
+"""The console: its width, its colour, and a pipe that is closed."""
 
 import io
 import os
@@ -23,3 +23,12 @@ def test_a_closed_pipe_is_left_to_the_command_line() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, writing)
         os.close(nowhere)
+
+
+def test_colour_is_for_terminals_whatever_the_environment_asks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    piped = io.StringIO()
+    console(piped).say(("web", "bold"))
+    assert piped.getvalue() == "web\n"
