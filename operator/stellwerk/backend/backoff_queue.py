@@ -29,7 +29,7 @@ class Backoff:
 
     initial_seconds: float = 1.0
     max_seconds: float = 10.0
-    """0 turns backoff off."""
+    """0, which no profile can say, turns backoff off."""
 
     def seconds(self, failures: int) -> float:
         """Return the pause after `failures` in a row: doubled each time, up to the maximum."""

@@ -95,11 +95,11 @@ class ConnectionPool:
         content_type: str,
         authorization: str | None,
         timeout_seconds: float,
-        fenced: str | None = None,
+        fenced_act: str | None = None,
     ) -> HttpResponse:
         """Send one request and return its answer.
 
-        A write that only the holder of the lease may send says in `fenced` what it is.
+        A write that only the holder of the lease may send says in `fenced_act` what it is.
 
         Raises:
             NotLeader: it was not sent: the lease is not held.
@@ -114,7 +114,7 @@ class ConnectionPool:
         connection = self._take() or await self._connect()
         try:
             request = head.encode("latin-1") + body
-            answer = await connection.send(request, timeout_seconds, fenced)
+            answer = await connection.send(request, timeout_seconds, fenced_act)
         except BaseException:
             connection.abort()  # half an answer may be under way
             raise
@@ -174,18 +174,18 @@ class _Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[HttpResponse] | None = None
 
     async def send(
-        self, request: bytes, timeout_seconds: float, fenced: str | None
+        self, request: bytes, timeout_seconds: float, fenced_act: str | None
     ) -> HttpResponse:
         if self._transport is None or self.closed:
             raise ConnectionResetError("the connection is closed")
-        if fenced is not None:
+        if fenced_act is not None:
             timeout_seconds = self._fence.within_lease(timeout_seconds)
         self._waiter = self._loop.create_future()
         timer = self._loop.call_later(timeout_seconds, self._fail, TimeoutError())
         try:
-            if fenced is not None:
+            if fenced_act is not None:
                 # Nothing waits between here and the socket: both event loops try to send at once.
-                self._fence.check(fenced)
+                self._fence.check(fenced_act)
             self._transport.write(request)
             return await self._waiter
         finally:
@@ -338,9 +338,13 @@ class Fence:
     that a process that was paused finds it passed as soon as it wakes: the bindings of a leader
     that was deposed meanwhile are not sent, and raise NotLeader.
 
-    `Transport._exchange` asks it before each attempt, `_Connection.send` in the instant of
-    sending, `fence_traces` for aiohttp (reads, the lease, extenders), and whatever waits for a slot
-    is dropped when it closes (`Transport._drop_queued`). `client.elector` moves and closes it.
+    These call `check`: `Transport._attempt` before each attempt of a write, `HttpExtender.bind`
+    before a binding by an extender, `_Connection.send` in the instant of sending, and
+    `fence_traces` in that instant for writes that take a session of aiohttp: extenders' bindings,
+    and writes through a proxy. Reads and requests for the lease pass without a check.
+
+    When it closes, writes that wait for a slot are dropped (`Transport._drop_queued`).
+    `client.elector` moves and closes it.
 
     Events are not writes in this sense: no decision depends on them. The recorder asks whether to
     accept one, and writes what it has accepted whatever happens then.

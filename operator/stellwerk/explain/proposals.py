@@ -1,6 +1,8 @@
 """Proposals of a profile's plugins, and their parts of explanations; none is asked by name.
 
-The explanation of a pod and the search for what would make it fit ask it. Invariant: a plugin that
+The explanation of a pod and the search for what would make it fit ask it. The search itself adds
+most deletions of pods in the way (`would_fit.PodsInTheWay`), for which it knows two plugins by name
+(`would_fit._DOMAIN_PLUGINS`). Invariant: a plugin that
 does not come with Stellwerk and raises, takes too long or proposes too much has no part in the
 answer but its name and the reason.
 """

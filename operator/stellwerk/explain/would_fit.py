@@ -1,7 +1,8 @@
 """The smallest changes that would make a pod fit (`wouldFit`), found by trying.
 
 Explanations run it on a fork of the World, a step at a time (`explain.report.explain_attempt`).
-Plugins propose the changes (`PluginsAsked`, `propose` in `framework.interface`), each a `Change` of
+Plugins propose changes (`PluginsAsked`, `propose` in `framework.interface`); most deletions of pods
+in the way the search makes itself (`PodsInTheWay`, `_deletion`). Each is a `Change` of
 `framework.changes` with its cost; `WouldFit.search` tries them, `suggested_edits` those of objects;
 what helped alike becomes one suggestion in words. A new kind of suggestion is a proposal of its
 plugin, and a Change where none of those there says it. Order of cost: fewer changes before more;

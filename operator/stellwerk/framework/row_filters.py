@@ -116,8 +116,9 @@ class RowFilters(FilterRunner):
     def run_with_nominated_pods(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Verdicts:
         """Find each row's first rejection, where a nominated row must pass with and without them.
 
-        `RunFilterPluginsWithNominatedPods`: only nominated pods of equal or higher priority count,
-        a lower one would be preempted anyway.
+        `RunFilterPluginsWithNominatedPods`, called for feasible rows if there are nominations
+        (`FilterPhase._filter`). `Nominator.against` says which nominated pods count: those of equal
+        or higher priority, since a lower one would be preempted anyway, but for backfill.
         """
         plain = self.run(state, pod, nodes)
         nominated = self._nominated_pods(pod, nodes)

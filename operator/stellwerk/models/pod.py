@@ -295,6 +295,7 @@ def parse_pod(
     phase = text_or_empty(status.get("phase"))
     priority = number_or_none(spec.get("priority"))
     policy = text_or_empty(spec.get("preemptionPolicy"))
+    # The class's name is not kept: a feature that needs it adds a field to PodDetails.
     if priority is None and resolve_priority is not None:
         priority, class_policy = resolve_priority(text_or_empty(spec.get("priorityClassName")))
         policy = policy or class_policy

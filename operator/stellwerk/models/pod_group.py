@@ -120,7 +120,8 @@ class PodGroup:
     min_resources: Mapping[str, int] = field(default_factory=dict)
     """Resources that must be free before members are looked at; coscheduling's."""
     schedule_timeout_seconds: int | None = None
-    """The time in which the group has to be placed; None: without limit."""
+    """The longest time for which nodes are kept for it (coscheduling's scheduleTimeoutSeconds);
+    None: the profile's limit alone. The group itself is tried without end, also after it."""
     claims: tuple[ClaimReference, ...] = ()
     """Resource claims that members with the same references share, reserved for the group."""
     version: str = ""

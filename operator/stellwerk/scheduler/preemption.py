@@ -119,8 +119,11 @@ class Evictor:
         """Say in the victim's status why it has to go, delete it, and record the event.
 
         Raises:
+            PreemptorDeleted: the pod that preempts is gone, also if it was deleted in its cycle.
             SchedulerError: it could not be evicted, in spite of retries.
         """
+        # kube-scheduler (`Executor.PreemptPod`) does not look, and evicts for a deleted pod.
+        self._check_preemptor(reason)
         if self._keep_from_node(victim):
             self._record_preempted(victim, reason, " (in kube-scheduler memory).")
             return VictimOutcome.BINDING_CANCELLED
@@ -161,15 +164,18 @@ class Evictor:
         Raises:
             PreemptorDeleted: the pod that preempts is gone.
         """
-        pod = reason.preemptor
         for delay_seconds in RETRY_DELAYS_SECONDS:
-            if pod is not None and pod.uid not in self.world.queue.entries:
-                raise PreemptorDeleted(f"{pod.key} is gone, the other victims may stay")
+            self._check_preemptor(reason)
             try:
                 return await call()
             except (Throttled, Unavailable) as failure:
                 await self.sleep(max(delay_seconds, _asked_delay(failure)))
         return await call()
+
+    def _check_preemptor(self, reason: EvictionReason) -> None:
+        pod = reason.preemptor
+        if pod is not None and pod.uid not in self.world.queue.entries:
+            raise PreemptorDeleted(f"{pod.key} is gone, the other victims may stay")
 
     def _record_preempted(self, victim: PodInfo, reason: EvictionReason, suffix: str) -> None:
         self.dispatcher.recorder.event(

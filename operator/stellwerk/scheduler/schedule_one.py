@@ -10,9 +10,9 @@ Nothing happens in the middle of a scheduling cycle, unless it awaits: where the
 extenders, where filters have more to do than a slice of time allows, and between the members of a
 group. A pod that is deleted meanwhile leaves the queue (`EventHandlers._pod_gone`), and its cycle
 goes on: a rejection is refused (`SchedulingQueue.add_unschedulable_if_not_present`), a binding is
-asked of the API, which answers 404, and undone (`BindingCycle._undo`), and evictions for it stop
-(`PreemptorDeleted`). Invariant: whatever happens,
-the pod ends in exactly one place: bound, in a queue, or gone.
+asked of the API, which answers 404, and undone (`BindingCycle._undo`), and no victim is evicted or
+sent back for it any more (`PreemptorDeleted`). Invariant: whatever happens, the pod ends in exactly
+one place: bound, in a queue, or gone.
 """
 
 import logging

@@ -272,17 +272,18 @@ def choose(
     # The place of the largest is found in half the time of its value.
     best: RowColumn = (total == total[total.argmax()]).nonzero()[0]
     view = scores.nodes
-    position = int(best[_broken_tie(search, view, best) if len(best) > 1 else 0])
+    position = int(best[_pick_of_equals(search, view, best) if len(best) > 1 else 0])
     row = position if view.whole else int(view.row_numbers()[position])
     name = snapshot.node_at(row).name
     return Decision(search, name, None, None, view.size, scores, total, best, position)
 
 
-def _broken_tie(search: Search, view: NodeView, best: RowColumn) -> int:
+def _pick_of_equals(search: Search, view: NodeView, best: RowColumn) -> int:
     """The one chosen of several positions with the highest total, as the profile's tieBreak says.
 
     Random: by the profile's generator, which a seed makes repeatable. Else the first in the order
-    in which nodes are visited. Among equal candidates of preemption `_chosen` draws.
+    in which nodes are visited. tieBreak does not concern preemption: among equal candidates
+    `_select_candidate` draws.
     """
     if search.profile.loaded.spec.tie_break == "Random":
         return search.profile.framework.handle.random(len(best))
@@ -323,7 +324,7 @@ def reject(search: Search, no_node: NoNode) -> Decision:
         CLEAR_NOMINATION if found.clear_nomination else LEAVE_NOMINATION,
         rejected=True,
     )
-    candidate = _chosen(search, found) if found.status.ok else None
+    candidate = _select_candidate(search, found) if found.status.ok else None
     if candidate is not None:
         failure.nomination = NominatingInfo(candidate.node_name)
         if found.told_of is not None:
@@ -331,7 +332,7 @@ def reject(search: Search, no_node: NoNode) -> Decision:
     return Decision(search, "", failure, candidate, diagnosis=diagnosis, post_filter=post)
 
 
-def _chosen(search: Search, found: PostFilterResult) -> Candidate | None:
+def _select_candidate(search: Search, found: PostFilterResult) -> Candidate | None:
     """One of the best candidates at random (`SelectCandidate`)."""
     best = found.best(found.candidates) if found.best and found.candidates else ()
     if not best:

@@ -183,7 +183,7 @@ async def test_a_connection_that_opens_too_late_sends_nothing(
             content_type="application/json",
             authorization=None,
             timeout_seconds=60,
-            fenced="bind",
+            fenced_act="bind",
         )
     )
     await asyncio.sleep(0)  # it is connecting
@@ -282,7 +282,7 @@ async def test_the_kernel_gives_up_what_it_cannot_deliver_before_the_lease_ends(
         content_type="application/json",
         authorization=None,
         timeout_seconds=60,
-        fenced="bind",
+        fenced_act="bind",
     )
     pool.close()
     server.close()

@@ -425,6 +425,18 @@ async def test_a_preemptor_deleted_halfway_spares_the_other_victims() -> None:
     assert "preemptor" not in scene.api.patches
 
 
+async def test_a_preemptor_deleted_in_its_cycle_sends_no_victim_back() -> None:
+    scene = Scene("waiting", "binding")
+    permit = scene.waiting.add(scene.victims[0], {"Gang": 60.0})
+    scene.driver.queue.delete(scene.pod.uid)
+    scene.start()
+    await scene.finish()
+    assert scene.waiting.get_waiting(scene.victims[0].uid) is permit
+    assert scene.api.asked == []
+    assert scene.events.events == []
+    assert not scene.gated()
+
+
 async def test_abandoned_work_leaves_nothing_behind() -> None:
     scene = Scene("v1", "v2")
     scene.api.held["patch", "v1"] = asyncio.Event()

@@ -1,8 +1,8 @@
-"""PreBind of DynamicResources: writing claims as decided, and waiting for their devices.
+"""PreBind of DynamicResources: writing claims, waiting for their devices, and undoing that.
 
-The plugin makes one ClaimBinding per call. Invariant: the allocation and the pod's reservation are
-written in one request, based on the claim as it is read; a claim that was taken, given back or
-deleted meanwhile ends the attempt.
+The plugin makes one ClaimBinding per call: `run` for PreBind, `undo` for Unreserve. Invariant: the
+allocation and the pod's reservation are written in one request, based on the claim as it is read; a
+claim that was taken, given back or deleted meanwhile ends the attempt.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -168,7 +168,7 @@ def _is_among(uid: str, claim: JsonObject) -> bool:
 
 @dataclass(slots=True)
 class ClaimBinding:
-    """Writes what was decided for one pod."""
+    """Writes what was decided for one pod (`run`); undoes that if it is not bound (`undo`)."""
 
     handle: Handle
     in_flight: InFlightAllocations
@@ -412,14 +412,19 @@ class ClaimBinding:
         return read
 
     def undo(self) -> Iterator[APICall]:
-        """Writes that take the pod's reservations back, not those of its group, nor allocations."""
+        """Requests that undo what was written for the pod, for Unreserve to have sent.
+
+        Each allocation whose write had no answer is read back (`_read_back`), to know whether it is
+        in the API. The pod's reservations are removed, and the claim that was generated for it is
+        deleted. Other claims keep their allocations, and the reservations of the pod's group.
+        """
         generated, own = self.state_data.generated, consumer_of(self.pod)
         for each in self.state_data.decided:
             if self.in_flight.is_in_doubt(each.uid, self.pod.namespace):
                 yield APICall(f"read {key_of(each.claim)}", self._read_back(each))
         for claim in self.state_data.claims:
             namespace, name = claim["metadata"].get("namespace") or "", claim["metadata"]["name"]
-            if name in self.state_data.shared:
+            if name in self.state_data.group_consumers:
                 continue
             shown = self.handle.objects.get(RESOURCE_CLAIM, namespace, name)
             written = any(

@@ -3,9 +3,10 @@
 PreFilter looks at the claims, Filter searches each node for devices, Reserve keeps what was found
 for the chosen node in flight, so that no other pod gets it, and PreBind writes it. Invariant: from
 Reserve on, the devices of a pod are taken in the eyes of every profile, until the API shows the
-allocation or Unreserve gives them back. Of the queueing hints, at the end of the module: a pod
-whose claims are not all there is left alone; what may have freed a device wakes every pod that was
-rejected. Source: v1.36 with its default feature gates.
+allocation or Unreserve gives back what was not written. A written allocation stays, and PostFilter
+of a later attempt may take it away (`deallocatable`). Of the queueing hints, at the end of the
+module: a pod whose claims are not all there is left alone; what may have freed a device wakes every
+pod that was rejected. Source: v1.36 with its default feature gates.
 """
 
 from collections.abc import Generator, Hashable, Iterator, Sequence
@@ -153,22 +154,22 @@ class DynamicResources(
         self._objects = handle.objects
         self._timeout_seconds = parse_duration(args.binding_timeout)
         self._filter_seconds = parse_duration(args.filter_timeout)
-        self._made: NodeAllocator | None = None
+        self._node_allocator: NodeAllocator | None = None
         self._reservations = ClaimReservations(handle)
 
     @property
     def node_allocator(self) -> NodeAllocator:
         """Devices and their use; made when the first pod needs it: most clusters have none."""
-        if self._made is None:
+        if self._node_allocator is None:
             handle = self._handle
-            self._made = NodeAllocator(
+            self._node_allocator = NodeAllocator(
                 handle.snapshot,
                 handle.objects,
                 handle.now_seconds,
                 self._filter_seconds,
                 handle.compatibility,
             )
-        return self._made
+        return self._node_allocator
 
     @override
     def pre_enqueue(self, pod: PodInfo) -> Status:
@@ -221,7 +222,9 @@ class DynamicResources(
                 joined.add(uid_of(claim))
                 shown.append({**claim, "status": {**claim.get("status", {}), "allocation": given}})
         consumers = shared_consumers(pod, claims, self._handle.pod_groups.claims_with(pod))
-        return StateData(pod.namespace, shown, backed, shared=consumers, joined=frozenset(joined))
+        return StateData(
+            pod.namespace, shown, backed, group_consumers=consumers, joined=frozenset(joined)
+        )
 
     def _examined(
         self,
@@ -369,7 +372,7 @@ class DynamicResources(
     ) -> JsonObject | None:
         """A claim that some node cannot use, and that is kept for a group without any node."""
         group = self._handle.pod_groups.claims_with(pod)
-        if not state_data.shared or group is None or group.in_use:
+        if not state_data.group_consumers or group is None or group.in_use:
             return None
         for claim in self._unavailable(state_data, pod, diagnosis):
             if [each.get("uid") for each in reserved_for(claim)] == [group.group_uid]:
@@ -413,7 +416,7 @@ class DynamicResources(
             self.node_allocator.in_flight.mark(
                 each.uid, pod.namespace, each.allocation, state.group
             )
-        for claim in state_data.joined_alone:
+        for claim in state_data.joined_for_itself:
             self.node_allocator.in_flight.join(uid_of(claim), pod.namespace, consumer_of(pod))
         return OK
 
@@ -459,11 +462,17 @@ class DynamicResources(
 
     @override
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Undo Reserve and PreBind.
+
+        In memory: the pod leaves what it has joined; unwritten allocations are forgotten.
+        In the API, later: reservations and a generated claim are removed (`ClaimBinding.undo`).
+        What stays: an allocation that is written, or may be (in flight until that is known).
+        """
         state_data = state.get(NAME, StateData)
-        if state_data is None or self._made is None:
+        if state_data is None or self._node_allocator is None:
             return
         binding = self._binding(state_data, pod, node_name)
-        for claim in state_data.joined_alone:
+        for claim in state_data.joined_for_itself:
             self.node_allocator.in_flight.leave(uid_of(claim), pod.namespace, consumer_of(pod))
         for each in state_data.decided:
             if not binding.may_be_written(each):

@@ -38,7 +38,7 @@ class StateData:
     """The claim that an earlier attempt has made for them, to be deleted first."""
     specs: tuple[DeviceClaim, ...] = ()
     """The requests and constraints of the claims to be allocated."""
-    shared: Mapping[str, JsonObject] = field(default_factory=dict)
+    group_consumers: Mapping[str, JsonObject] = field(default_factory=dict)
     """The entry of the pod's group in reservedFor, by the name of each claim that the group has."""
     joined: frozenset[str] = frozenset()
     """Uids of claims whose allocation another member of the pod's group has in flight."""
@@ -57,17 +57,17 @@ class StateData:
 
     def consumer(self, claim: JsonObject, pod: PodInfo) -> JsonObject:
         """The entry in the claim's reservedFor by which the pod may use it."""
-        return self.shared.get(claim["metadata"]["name"]) or consumer_of(pod)
+        return self.group_consumers.get(claim["metadata"]["name"]) or consumer_of(pod)
 
     def is_reserved(self, claim: JsonObject, pod: PodInfo) -> bool:
         """Whether the pod may use the claim already."""
         return is_reserved_for(claim, self.consumer(claim, pod))
 
     @property
-    def joined_alone(self) -> list[JsonObject]:
+    def joined_for_itself(self) -> list[JsonObject]:
         """The claims joined that are reserved for each member by itself."""
         joined = (claim for claim in self.claims if uid_of(claim) in self.joined)
-        return [claim for claim in joined if claim["metadata"]["name"] not in self.shared]
+        return [claim for claim in joined if claim["metadata"]["name"] not in self.group_consumers]
 
     @property
     def to_allocate(self) -> list[JsonObject]:

@@ -231,7 +231,8 @@ class SchedulerProfileSpec(ConfigModel):
         Literal["Random", "NodeRank"], Field(json_schema_extra={"maxLength": 16})
     ] = "Random"
     """The choice among nodes of equal score: at random, or the one that kube-scheduler would visit
-    first: the oldest, a node of each zone in turn."""
+    first: the oldest, a node of each zone in turn. Among equal candidates for preemption the choice
+    is always at random."""
 
     compatibility: Annotated[
         str, Field(pattern=_RELEASE, max_length=8), AfterValidator(_known_release)

@@ -55,7 +55,17 @@ are handled."""
 
 @dataclass(slots=True)
 class GroupCycle:
-    """Takes a group up, decides it in slices, and has its result carried out."""
+    """Takes a group up, decides it in slices, and has its result carried out.
+
+    An attempt at a gang that is not bound whole ends in one of these ways. None of them ends the
+    gang: its members are tried again, without a limit of time.
+
+    - gated: members are missing, or another group comes first: `why_untried`, `GroupGates`.
+    - not placed: no member is bound, all are requeued: `SubmitGroupResult.requeue_members`.
+    - placed in part: enough are bound, the others are tried again: `RemainingMembers`.
+    - permit lost: too few members get through PreBind, none is bound: `GroupPermit.lose`.
+    - bound in part: bindings fail after the permit, the others stay, or `GroupGiveBack` ends them.
+    """
 
     world: World
     loader: ProfileLoader

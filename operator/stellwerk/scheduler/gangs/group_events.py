@@ -1,4 +1,4 @@
-"""Events of pods and groups: drives `world.gangs.queue_order.GroupGates`, conditions and rollback.
+"""Events of pods and groups: drives `world.gangs.queue_order.GroupGates`, conditions, giving back.
 
 `scheduler.event_handlers` calls `GroupEvents` for members and for objects of both APIs. Members
 that ran to their end are left out of the pods' watch, so that `FinishedMembers` looks them up when
@@ -26,7 +26,7 @@ from stellwerk.models.pod_group import (
     PodGroupKey,
 )
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
-from stellwerk.scheduler.gangs.submit_group_result import GroupRollback
+from stellwerk.scheduler.gangs.submit_group_result import GroupGiveBack
 from stellwerk.world.gangs.pod_groups import FinishedMember, GroupMembers
 from stellwerk.world.gangs.queue_order import GroupGates
 from stellwerk.world.world import World
@@ -50,7 +50,7 @@ class GroupEvents:
         self._states = world.pod_groups
         self._gates = GroupGates(world, self._changed)
         self._conditions = conditions
-        self._rollback = GroupRollback(world, conditions.dispatcher)
+        self._give_back = GroupGiveBack(world, conditions.dispatcher)
         self._finished = FinishedMembers(world, conditions.dispatcher.client, self._on_found)
 
     def on_pod(self, pod: PodInfo) -> None:
@@ -122,7 +122,7 @@ class GroupEvents:
             if members.lacks_finished and self._conditions.is_served(key):
                 self._finished.look_up(key, waiting_only=True)
             if members.group is not None and members.group.give_back_seconds is not None:
-                self._rollback.check(members)
+                self._give_back.check(members)
         self._conditions.check_later(key)
 
 

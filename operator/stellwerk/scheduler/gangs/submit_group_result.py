@@ -1,13 +1,14 @@
-"""Carrying out what `world.gangs.group_decision` decides: bindings, requeues, evictions, rollback.
+"""Carrying out what `group_decision` decides: bindings, requeues, evictions, giving back.
 
 `group_cycle` calls `SubmitGroupResult` (`submitPodGroupAlgorithmResult` upstream), and waits: it is
 done in slices, as deciding is. `GroupEvictions` evicts the victims of a group, the last one after
 the others; until that one is terminating, the members are gated. A group that could not be bound
-whole may ask for its bound members to be deleted after a time: `GroupRollback`, which
-`group_events` calls after each change. Invariants: at most one preemption of a group is under way,
-and however it ends, its members are tried again; a member that was taken is in exactly one place
-in the end, and never in two; `GroupRollback` deletes only members that have not started and that a
-controller makes anew, after the group's own time has passed without enough of it being bound.
+whole may ask that its bound members are given back after a time: `GroupGiveBack` deletes them;
+`group_events` calls it after each change. Invariants: at most one preemption of a group is under
+way, and however it ends, its members are tried again; a member that was taken is in exactly one
+place in the end, and never in two; `GroupGiveBack` deletes only members that have not started and
+that a controller makes anew, after the group's own time has passed without enough of it being
+bound.
 """
 
 import asyncio
@@ -335,7 +336,7 @@ def _group_message(decision: GroupDecision, *, is_kept: bool) -> str:
     return f"{decision.message}, {why}"
 
 
-class GroupRollback:
+class GroupGiveBack:
     """Deletes the bound members of groups that stay bound in part longer than they allow."""
 
     def __init__(self, world: World, dispatcher: APIDispatcher) -> None:
@@ -356,7 +357,9 @@ class GroupRollback:
                 self._outdated.add(key)
         elif key not in self._timers:
             seconds = self._left_seconds(group, group.give_back_seconds)
-            self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._end_wait, key)
+            self._timers[key] = asyncio.get_running_loop().call_later(
+                seconds, self._start_giving_back, key
+            )
 
     def _left_seconds(self, group: PodGroup, seconds: float) -> float:
         """The time left for the rest of a group: less where an earlier process has waited."""
@@ -367,7 +370,7 @@ class GroupRollback:
                 return min(seconds, max(0.0, seconds - passed))
         return seconds
 
-    def _end_wait(self, key: PodGroupKey) -> None:
+    def _start_giving_back(self, key: PodGroupKey) -> None:
         """Delete the members that are bound and may be deleted, if still too few others are."""
         del self._timers[key]
         self._outdated.add(key)
@@ -377,14 +380,14 @@ class GroupRollback:
         bound = [pod for pod in members.pods.values() if _may_be_deleted(pod)]
         if bound:
             task = asyncio.get_running_loop().create_task(
-                self._delete_partly_bound(members.group, bound),
+                self._give_back(members.group, bound),
                 name=f"give back {key.shown}",
                 context=Context(),
             )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _delete_partly_bound(self, group: PodGroup, bound: list[PodInfo]) -> None:
+    async def _give_back(self, group: PodGroup, bound: list[PodInfo]) -> None:
         for pod in bound:
             try:
                 await self._dispatcher.client.delete_pod(pod.namespace, pod.name, pod.uid)

@@ -5,8 +5,10 @@
 out. Of several placements some are tried and the best one is taken (`PlacementChoice`). Invariants:
 when a decision says that the group is placed, the members with nodes are assumed there, and they
 are enough; otherwise the World is as it was, and `member_failures` says what each member waits for.
-`RemainingMembers` are those that are left when a group is placed. What is tried, and which
-placement is best, follows from scores and then from the labels' values, never from chance.
+`RemainingMembers` are those that are left when a group is placed. Which placements are tried, and
+which one is best, follows from scores and then from the labels' values, never from chance. A
+member's node inside a placement is drawn among nodes of equal score, as for any pod
+(`world.decide.choose`, `_pick_of_equals`), unless the profile's tieBreak is NodeRank.
 """
 
 from collections import Counter
@@ -505,7 +507,11 @@ class PlacementChoice:
         )
 
     def best(self) -> FeasiblePlacement | None:
-        """The placement of the highest score, the first that was tried of equal ones, if any."""
+        """The placement of the highest score; None: none holds the group.
+
+        Of equal ones the first that was tried: the nominated one (`_nominated_placement`), then by
+        rank (`_rank`) if there are more than MAX_PLACEMENTS_TRIED, then by the labels' values.
+        """
         if not self._feasible:
             return None
         return self._feasible[
