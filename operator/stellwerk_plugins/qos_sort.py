@@ -1,4 +1,7 @@
-"""QOSSort: by priority, then Guaranteed before Burstable before BestEffort, then by age."""
+"""QOSSort: by priority, then Guaranteed before Burstable before BestEffort, then by time.
+
+The queue gives the time: that of queueing plus the delay of retries and large namespaces.
+"""
 
 from typing import ClassVar, Final
 
@@ -17,7 +20,7 @@ _RANK: Final = {GUARANTEED: 0, BURSTABLE: 1, BEST_EFFORT: 2}
 
 
 class QOSSort(QueueSortPlugin):
-    """Orders activeQ by priority, QoS class and the time of queueing."""
+    """Orders activeQ by priority, QoS class and the time that the queue gives."""
 
     name: ClassVar[str] = "QOSSort"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a plan is repeatable
 
+from stellwerk.models.node_acts import cordoned
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.supposed_acts import cordoned
 from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.world import World

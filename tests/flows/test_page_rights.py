@@ -117,9 +117,9 @@ async def test_each_user_sees_what_the_roles_allow(tmp_path: Path) -> None:
                     await leader.get("/explain/default/none", PodExplanation)
                 assert refused.value.status == 404
             async with open_port(address) as port:
-                assert await port.written("/openapi/v3")
+                assert await port.ask_json("/openapi/v3")
                 with pytest.raises(PortRefusal) as refused:
-                    await port.written("/debug/dump")
+                    await port.ask_json("/debug/dump")
                 assert refused.value.status == 403
             dumper = user(cluster, "carol", tmp_path)
             allow(cluster, "carol", "stellwerk-dump-reader")
@@ -127,7 +127,7 @@ async def test_each_user_sees_what_the_roles_allow(tmp_path: Path) -> None:
             async with open_port(address) as port:
                 assert (await port.get("/debug/dump", CacheDump)).compared
                 with pytest.raises(PortRefusal):
-                    await port.written("/queue")
+                    await port.ask_json("/queue")
             # Its certificate is its own: who does not say so gets no further, and sends no token.
             with pytest.raises(SchedulerError, match="certificate"):
                 await ask_verified(url, reader)

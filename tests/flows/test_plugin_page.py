@@ -33,7 +33,7 @@ def page(tmp_path: Path) -> Iterator[None]:
     directory = tmp_path
     (directory / f"{MODULE}.py").write_text("\n".join(blocks("python")))
     names = ["LightsPerNode", "Lights", "NormalizedLights", "PoolOnly"]
-    names += ["ExplainedPools", "OutOfService", "Cheapest"]
+    names += ["ExplainedPools", "OutOfService", "Cheapest", "SameTeam"]
     written = "\n".join(f"{name} = {MODULE}:{name}" for name in names)
     metadata = directory / "snippets-1.0.dist-info"
     metadata.mkdir()
@@ -72,6 +72,22 @@ async def test_the_profile_of_the_page_is_accepted() -> None:
     async with running() as world:
         world.apply(make_node("n", labels={LABEL: "3"}))
         assert await placed(world, **yaml.safe_load(profile)["spec"]) == "n"
+
+
+@pytest.mark.usefixtures("page")
+async def test_a_filter_whose_key_is_none_for_some_pods_tells_teams_apart() -> None:
+    enabled = {"filter": {"enabled": [{"name": "SameTeam"}]}}
+    async with running() as world:
+        world.apply(make_profile("lights", plugins=enabled), make_node("n", labels={"team": "red"}))
+        for team in ("red", "blue"):
+            pods = [
+                make_pod(f"{team}-{number}", labels={"team": team}, scheduler_name="lights")
+                for number in range(2)
+            ]
+            world.apply(*pods)
+        await eventually(lambda: all(map(world.node_of, ("red-0", "red-1"))))
+        await eventually(lambda: all(map(world.condition, ("blue-0", "blue-1"))))
+        assert not any(map(world.node_of, ("blue-0", "blue-1")))
 
 
 @pytest.mark.usefixtures("page")

@@ -156,7 +156,7 @@ async def test_a_real_kubectl_forwards_to_the_holder_s_pod_and_says_why_it_canno
         address = PortAddress(kubeconfig=str(tmp_path / "admin"), lease_namespace="default")
         with pytest.raises(SchedulerError) as raised:
             async with open_port(address) as port:
-                await port.written("/queue")
+                await port.ask_json("/queue")
         message = str(raised.value)
         assert message.startswith("cannot forward a port to pod default/stellwerk-7d-x2: "), message
         assert "ports to forward" in message

@@ -1,5 +1,6 @@
 """Foreign plugins whose answers are kept by less than they depend on are found out."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,12 @@ class TeamWithSmallKey(Team):
     def filter_key(self, state, pod):
         return pod.spec
 
+class TeamWithNoneAsKey(Team):
+    name = "TeamWithNoneAsKey"
+
+    def filter_key(self, state, pod):
+        return None if "team" in pod.labels else pod.spec
+
 class TeamScore(NodeScorePlugin):
     name = "TeamScore"
     score_reuse = Reuse.NODE
@@ -52,7 +59,7 @@ class TeamScoreWithKey(TeamScore):
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path) -> Iterator[None]:
     (tmp_path / f"{MODULE}.py").write_text(SOURCE)
-    names = ("Team", "TeamWithSmallKey", "TeamScore", "TeamScoreWithSmallKey", "TeamScoreWithKey")
+    names = re.findall(r'    name = "(.+)"', SOURCE)
     written = "\n".join(f"{name} = {MODULE}:{name}" for name in names)
     metadata = tmp_path / "keys-1.0.dist-info"
     metadata.mkdir()
@@ -96,7 +103,11 @@ async def test_with_the_default_key_a_plugin_sees_the_spec_alone(
         assert await decided(world, "p", "red") is None
         said = str(world.condition("p"))
     assert "AttributeError: pod.labels is no part of what the answer is kept by" in said
-    assert f"give {plugin} a {key}" in said
+    kept_by = {
+        "filter_key": "returns None for pods whose answers depend on more",
+        "score_key": "has whatever else they depend on",
+    }
+    assert f"give {plugin} a {key} that {kept_by[key]}" in said
 
 
 async def test_a_filter_that_contradicts_what_was_kept_is_distrusted_and_asked_anew() -> None:
@@ -121,6 +132,16 @@ async def test_a_filter_that_contradicts_what_was_kept_is_distrusted_and_asked_a
         assert stated()["PluginsTrusted"] == ("False", "KeptAnswerWrong")
         text = world.operator.exposition().decode()
         assert 'stellwerk_plugins_distrusted{plugin="TeamWithSmallKey",profile="teams"} 1.0' in text
+
+
+async def test_a_filter_whose_key_is_none_is_asked_in_every_cycle() -> None:
+    async with running() as world:
+        world.apply(profile("filter", "TeamWithNoneAsKey"), *nodes())
+        for number in range(4):
+            assert await decided(world, f"red-{number}", "red") == "n3"
+            assert await decided(world, f"green-{number}", "green") in {"n0", "n1", "n2"}
+        framework = world.operator.world.profiles.served["teams"].framework
+        assert not framework.distrusted
 
 
 async def test_scores_are_compared_too_and_a_key_that_has_everything_is_kept() -> None:

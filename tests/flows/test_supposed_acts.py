@@ -14,7 +14,7 @@ import yaml
 
 from stellwerk.answers.what_if import Supposition
 from stellwerk.explain.what_if import what_if
-from stellwerk.models.supposed_acts import (
+from stellwerk.models.node_acts import (
     cordoned,
     relabelled,
     settled,

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
+from stellwerk.models.node_acts import cordoned
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.supposed_acts import cordoned
 from stellwerk.snapshot.trial import Trial
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo, parse_node

@@ -48,13 +48,13 @@ class ScriptedPort(Port):
 
     @override
     async def get(self, path: str, kind: type[Kind]) -> Kind:
-        return codec(kind).read(await self.written(path, None))
+        return codec(kind).read(await self.ask_json(path, None))
 
     @override
     async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
-        return codec(kind).read(await self.written(path, body))
+        return codec(kind).read(await self.ask_json(path, body))
 
-    async def written(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def ask_json(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         """The answer as JSON."""
         self.asked.append((path, body))
         answer = self.answers.get(path.partition("?")[0])
@@ -82,7 +82,7 @@ class Through(ScriptedPort):
         self._operator = operator
 
     @override
-    async def written(self, path: str, body: Any) -> dict[str, Any]:
+    async def ask_json(self, path: str, body: Any) -> dict[str, Any]:
         asked = self._operator.get(path) if body is None else self._operator.post(path, body)
         return expected(path, *await asked)
 

@@ -20,8 +20,8 @@ from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.world.decide import decide
-from stellwerk_cli.commands.group_table import print_group
-from stellwerk_cli.commands.pod_table import print_explanation
+from stellwerk_cli.commands.explained_group import print_group
+from stellwerk_cli.commands.explained_pod import print_explanation
 from stellwerk_cli.commands.printer import Printer
 from stellwerk_cli.commands.shadow import print_shadow
 from stellwerk_cli.commands.what_if_table import print_what_if

@@ -10,7 +10,8 @@ two rules change the time by which a pod is sorted (docs/queue.md, "Order among 
 
 The scheduling queue asks when a pod enters activeQ, and tells when one enters or leaves it.
 Invariant: first attempts of one namespace keep their order among themselves, and so do its retries.
-The delay depends on how many of its pods wait, not on how fast they come or are decided.
+The delay depends on how many of its pods wait, not on how fast they come or are decided. The other
+part of the promise is `scheduler.throttle`: a namespace whose attempts take long lets others pass.
 """
 
 from typing import Final

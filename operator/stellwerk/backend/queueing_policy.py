@@ -22,7 +22,11 @@ class QueueingPolicy(Protocol):
         return pod.spec.scheduler_name
 
     def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
-        """QueueSort's key; smaller is first."""
+        """QueueSort's key; smaller is first.
+
+        `queued_at_seconds`: the time by which the queue sorts the pod (`QueuedPod.sorted_at`), with
+        the delay of `namespace_fairness`.
+        """
         ...
 
     def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:

@@ -83,14 +83,14 @@ class OperatorPort:
             NoAnswer: nothing answers, or no JSON.
             PortRefusal: the answer is a refusal.
         """
-        return codec(kind).read(await self.written(path))
+        return codec(kind).read(await self.ask_json(path))
 
     async def post(self, path: str, body: Mapping[str, Any], kind: type[Kind]) -> Kind:
         """The answer to a body; raises as `get`."""
-        return codec(kind).read(await self.written(path, body))
+        return codec(kind).read(await self.ask_json(path, body))
 
-    async def written(self, path: str, body: Mapping[str, Any] | None = None) -> JsonObject:
-        """The answer as the operator wrote it, for programs.
+    async def ask_json(self, path: str, body: Mapping[str, Any] | None = None) -> JsonObject:
+        """Ask for a path, or POST a question as its body; return the answer's JSON for programs.
 
         Raises:
             NoAnswer: nothing answers, or no JSON.

@@ -26,8 +26,8 @@ from stellwerk.models.act_syntax import (
     Scaling,
     Tainting,
 )
+from stellwerk.models.node_acts import relabelled, tainted, untainted
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.supposed_acts import relabelled, tainted, untainted
 from stellwerk.plugins.shared.pod_resource_claims import given_back
 from stellwerk.world.supposed_nodes import (
     daemon_pods,

@@ -1,7 +1,9 @@
 """Decisions on a fork with what is supposed: other nodes, pods or profiles, acts of a user.
 
-The operator's port and `stellwerk what-if` ask. Invariant: pods are decided one after the other as
-the scheduler would, each placed on the fork before the next; nothing reaches the World itself.
+The operator's port calls `what_if` (`serving.explanations`); `stellwerk what-if` and the page ask
+the port. Scaling, deletion, relabelling and taints are in `supposed_changes`. Invariant: pods are
+decided one after the other as the scheduler would, each placed on the fork before the next; nothing
+reaches the World itself.
 """
 
 import copy
@@ -28,8 +30,8 @@ from stellwerk.explain.supposed_changes import SupposedChanges
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.eviction_budgets import EvictionBudgets
+from stellwerk.models.node_acts import cordoned, settled
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.models.supposed_acts import cordoned, settled
 from stellwerk.plugins.shared.pod_resource_claims import given_back
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.world.profiles import ServedProfile

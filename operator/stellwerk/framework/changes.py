@@ -15,8 +15,8 @@ from typing import ClassVar, Final, Protocol, TypeAlias, runtime_checkable
 from typing_extensions import override
 
 from stellwerk.answers.suggestion import ChangeFields, TaintFields
+from stellwerk.models.node_acts import relabelled, uncordoned, untainted
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.supposed_acts import relabelled, uncordoned, untainted
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
 from stellwerk_kube.json_values import JsonObject

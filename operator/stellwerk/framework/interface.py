@@ -47,7 +47,8 @@ PlacedPods: TypeAlias = Sequence[tuple[int, PodInfo]]
 class Reuse(Enum):
     """The state that a row's verdict or raw score depends on, beside the pod's reuse key and args.
 
-    The runtime caches such columns per key and recomputes only rows that changed.
+    The runtime caches such columns and recomputes only rows that changed: scores by any key, filter
+    verdicts only by the default one, the pod's spec.
     """
 
     NEVER = auto()
@@ -174,7 +175,11 @@ class QueueSortPlugin(Plugin, Protocol):
     """Orders activeQ; exactly one, the same in all profiles."""
 
     def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
-        """Return a key; smaller keys are scheduled first."""
+        """Return a key; smaller keys are scheduled first.
+
+        `queued_at_seconds` is the time by which the queue sorts the pod: when it was queued, plus
+        the delay that `backend.namespace_fairness` gives to retries and to large namespaces.
+        """
         ...
 
 
@@ -216,7 +221,12 @@ class FilterPlugin(Plugin, Protocol):
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult: ...
 
     def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:  # noqa: ARG002
-        """The part of the pod that verdicts depend on, mostly its spec; None: no reuse."""
+        """Return the pod's spec if verdicts depend on nothing else of the pod; None: no reuse.
+
+        Verdicts are cached by `pod.spec` alone: with any other key the filter runs in every attempt
+        of that pod. A filter that reads labels, for example, returns the spec for pods without
+        them, and None for the others. Scores are cached by other keys, too (`score_key`).
+        """
         return pod.spec
 
 
@@ -224,7 +234,8 @@ class CountsRoom(FilterPlugin, Protocol):
     """A Filter plugin that decides by amounts, so that groups count how many members a node holds.
 
     `world.gangs.group_capacity` asks every Filter plugin of a profile that has this method. Without
-    one, groups are placed by trying their members, and count nothing before.
+    one, members are tried without counting what nodes hold. A group's `minResources` are compared
+    with the free amounts of the cluster in any case, before that (`world.gangs.group_decision`).
     """
 
     def counted_resources(self, resources: Collection[str]) -> Collection[str]:
@@ -260,7 +271,10 @@ class ScorePlugin(Plugin, Protocol):
         ...
 
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:  # noqa: ARG002
-        """The part of the pod that scores depend on, mostly its spec; None: no reuse."""
+        """Return the part of the pod that scores depend on, mostly its spec; None: no reuse.
+
+        Scores are cached by whatever it returns, unlike the verdicts of filters.
+        """
         return pod.spec
 
 

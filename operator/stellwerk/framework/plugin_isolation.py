@@ -389,9 +389,16 @@ def _with_spec_alone(
     own: Callable[..., Any], plugin: str, key: str, reuse: str
 ) -> Callable[..., Any]:
     """The method, called with a pod that shows its spec alone."""
+    # A filter's answers are kept by the spec alone (`RowFilters.split_by_reuse`), a score's by any
+    # key.
+    key_that = (
+        "returns None for pods whose answers depend on more"
+        if key == "filter_key"
+        else "has whatever else they depend on"
+    )
     remedy = (
-        f"with {reuse}, answers are kept for pods of the same spec; give {plugin} a {key} that has "
-        f"whatever else they depend on, or leave {reuse} at Reuse.NEVER"
+        f"with {reuse}, answers are kept for pods of the same spec; give {plugin} a {key} that "
+        f"{key_that}, or leave {reuse} at Reuse.NEVER"
     )
     return lambda state, pod, nodes: own(state, KeyedPod(pod, _SPEC_FIELDS, remedy), nodes)
 

@@ -57,6 +57,9 @@ class RowFilters(FilterRunner):
             for plugin, _ in self.runner.calls
             if getattr(plugin, "costly_filter", False)
         }
+        # An IsolatedPlugin is never in this set: its class does not have the default `filter_key`.
+        # `FilterPhase` relies on that: a distrusted plugin's `filter_reuse` changes to NEVER later,
+        # and this set is made once.
         self._keyed_by_spec = {
             plugin.name
             for plugin, _ in self.runner.calls

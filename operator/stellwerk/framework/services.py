@@ -190,7 +190,10 @@ class PodGroups(Protocol):
         ...
 
     def lacks_placement(self, pod: PodInfo) -> bool:
-        """Return whether a member's group waits for nodes with labels that none has."""
+        """Return whether a member's group waits for nodes before any member is tried.
+
+        No nodes have the labels that it asks for, or the cluster lacks its minResources.
+        """
         ...
 
     def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:

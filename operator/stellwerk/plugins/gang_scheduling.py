@@ -51,7 +51,7 @@ class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # What opens a group is known when its object or its pods change, and wakes its members
         # alone. (kube-scheduler asks every gated pod about every pod that is added.) A group that
-        # no placement was found for waits for labels.
+        # no placement was found for waits for labels or, if minResources lack, for a new node.
         actions = Action.ADD | Action.UPDATE_NODE_LABEL
         return (ClusterEventWithHint(Resource.NODE, actions, self._labelled, HintScope.POD),)
 

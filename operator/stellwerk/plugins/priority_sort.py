@@ -1,7 +1,8 @@
-"""PrioritySort: higher priority first, then the longer wait.
+"""PrioritySort: higher priority first, then the earlier time, which the queue gives.
 
-The queue calls it for every pod it pushes. Invariant: the key depends on the pod and the time of
-queueing alone, so that an entry never has to be re-sorted.
+The queue calls it for every pod it pushes. The time is that of queueing plus the delay of
+`backend.namespace_fairness` for retries and large namespaces. Invariant: the key depends on the pod
+and that time alone, so that an entry never has to be re-sorted.
 """
 
 from typing import ClassVar

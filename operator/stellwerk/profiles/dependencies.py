@@ -91,12 +91,12 @@ class ProfileDependencies:
                 insort(self._by_age, after.age)
         self.outdated.setdefault(name, set()).update(before.scheduler_names)
 
-    def oldest(self) -> str:
-        """The oldest object that may schedule pods; empty: there is none.
+    def note_oldest(self) -> str:
+        """Mark verdicts that depend on the oldest object as outdated if that object changed.
 
-        Marks what depends on it, if it is another one than at the last call, or has another
-        QueueSort. That is found out here and not in `change`, so that of many changes in a row only
-        what they come to counts.
+        It has changed if it is another one than at the last call, or has another QueueSort.
+        `change` does not look for that, so that after many changes in a row only their outcome
+        counts. Returns the oldest object that may schedule pods; empty: there is none.
         """
         name = self._by_age[0][1] if self._by_age else ""
         order = self._claims[name].queue_order if name else None

@@ -349,7 +349,7 @@ class ProfileLoader:
         Newest versions first; one that loses to an older profile gives way to the last good version
         of its own object, which may still get along with the others.
         """
-        oldest = self.entries.get(self._dependencies.oldest())
+        oldest = self.entries.get(self._dependencies.note_oldest())
         chosen = {
             name: version
             for name, entry in entries.items()

@@ -6,6 +6,10 @@ budget for the foreign code of each profile (`TimeBudget`), slow specs (`SlowSpe
 namespaces whose long attempts find no node (`SlowNamespaces`). Invariant: pods of other specs get
 at least nine tenths of the time, namespaces whose attempts find nothing take no more than their
 share of the others' time, and nothing is throttled while no others are tried.
+
+One promise has two parts: no namespace delays the pods of the others. This module keeps it for the
+time that attempts take, `backend.namespace_fairness` for the order of activeQ, by the number of
+pods. 429 answers of the API server are the subject of `client.adaptive_limiter`.
 """
 
 import logging

@@ -11,8 +11,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from stellwerk.models.node_acts import cordoned
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.supposed_acts import cordoned
 from stellwerk.snapshot.pod_counts import Usage
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk_kube.node import NodeInfo

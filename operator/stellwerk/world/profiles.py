@@ -316,7 +316,10 @@ class Profiles(QueueingPolicy):
 
     @override
     def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
-        """The place of a pod in activeQ; every profile has the same QueueSort."""
+        """The place of a pod in activeQ; every profile has the same QueueSort.
+
+        `queued_at_seconds` includes the delay of `backend.namespace_fairness`.
+        """
         profile = self.of(pod)
         if profile is not None:
             for plugin in profile.queue_sorts:

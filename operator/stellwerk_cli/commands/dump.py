@@ -57,7 +57,7 @@ async def _dump(address: PortAddress, form: str) -> "Mapping[str, Any]":
     from stellwerk_cli.commands.output import show  # noqa: PLC0415
 
     async with open_port(address) as port:
-        return await show(lambda: port.written(PATH), form, shown_dump())
+        return await show(lambda: port.ask_json(PATH), form, shown_dump())
 
 
 def shown_dump() -> "Shown[CacheDump]":

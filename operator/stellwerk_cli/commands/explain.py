@@ -140,13 +140,13 @@ async def _explain(
     address: PortAddress, kind: str, namespace: str, name: str, options: argparse.Namespace
 ) -> bool:
     """Print the answer; whether it is a no: something waits."""
-    from stellwerk_cli.commands.device_tables import CLAIM, DEVICE  # noqa: PLC0415
-    from stellwerk_cli.commands.group_table import GROUP  # noqa: PLC0415
-    from stellwerk_cli.commands.node_table import NODE  # noqa: PLC0415
+    from stellwerk_cli.commands.explained_devices import CLAIM, DEVICE  # noqa: PLC0415
+    from stellwerk_cli.commands.explained_group import GROUP  # noqa: PLC0415
+    from stellwerk_cli.commands.explained_node import NODE  # noqa: PLC0415
+    from stellwerk_cli.commands.explained_pod import POD  # noqa: PLC0415
+    from stellwerk_cli.commands.explained_workload import WORKLOAD  # noqa: PLC0415
     from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
     from stellwerk_cli.commands.output import show  # noqa: PLC0415
-    from stellwerk_cli.commands.pod_table import POD  # noqa: PLC0415
-    from stellwerk_cli.commands.workload_table import WORKLOAD  # noqa: PLC0415
 
     form, watch = options.output, options.watch
     inside, last = f"/explain/{quote(namespace, safe='')}", quote(name, safe="")
@@ -164,7 +164,7 @@ async def _explain(
     async with open_port(address) as port:
         if kind in asked:
             path, shown, is_no = asked[kind]
-            answer = await show(lambda: port.written(path), form, shown, watch=watch)
+            answer = await show(lambda: port.ask_json(path), form, shown, watch=watch)
             return is_no(answer)
         answer = await show(
             lambda: _workload(options, port, kind, namespace, name), form, WORKLOAD, watch=watch

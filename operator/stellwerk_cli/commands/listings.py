@@ -1,7 +1,9 @@
 """`stellwerk queue`, `decisions`, `nodes` and `devices`: the operator's lists, as kubectl's.
 
-The command line calls them. Invariant: they only read, and a table shows at most so many rows as
-fit its reader, with the number of those that it leaves out; JSON and YAML hold all.
+The command line calls them. The columns of each table are TITLES and `rows()` of its page in
+`stellwerk.answers`; `explained_node` has the table of one node. Invariant: they only read, and a
+table shows at most as many rows as fit its reader, with the number of those that it leaves out;
+JSON and YAML hold all.
 """
 
 from __future__ import annotations
@@ -163,10 +165,10 @@ async def _entries(
     def part(**place: int) -> str:
         return f"{path}?{urlencode({**place, **asked})}"
 
-    first = await port.written(part(limit=most or _MAX_ENTRIES_PER_PAGE))
+    first = await port.ask_json(part(limit=most or _MAX_ENTRIES_PER_PAGE))
     items = list(first["items"])
     while most is None and len(items) < first["total"]:
-        more = (await port.written(part(limit=_MAX_ENTRIES_PER_PAGE, offset=len(items))))["items"]
+        more = (await port.ask_json(part(limit=_MAX_ENTRIES_PER_PAGE, offset=len(items))))["items"]
         if not more:
             break
         items += more

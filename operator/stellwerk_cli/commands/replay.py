@@ -19,9 +19,9 @@ from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head, WatchE
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import load_profile
+from stellwerk_cli.commands.explained_pod import POD
 from stellwerk_cli.commands.output import show_answer, show_written
 from stellwerk_cli.commands.plan_defrag import TABLES
-from stellwerk_cli.commands.pod_table import POD
 from stellwerk_cli.commands.printer import Column, Printer, console
 from stellwerk_kube.compatibility import decided_as, older_meanings, patches_of
 from stellwerk_kube.errors import AbsentError, ConfigurationError, ProfileError

@@ -11,18 +11,18 @@ from typing import Any, Final
 import orjson
 
 from stellwerk.answers.answer import PortAnswer, schemas
-from stellwerk_cli.commands.device_tables import CLAIM, DEVICE
 from stellwerk_cli.commands.doctor import shown_diagnosis
 from stellwerk_cli.commands.dump import shown_dump
-from stellwerk_cli.commands.group_table import GROUP
+from stellwerk_cli.commands.explained_devices import CLAIM, DEVICE
+from stellwerk_cli.commands.explained_group import GROUP
+from stellwerk_cli.commands.explained_node import NODE
+from stellwerk_cli.commands.explained_pod import POD
+from stellwerk_cli.commands.explained_workload import WORKLOAD
 from stellwerk_cli.commands.listings import shown_lists
-from stellwerk_cli.commands.node_table import NODE
 from stellwerk_cli.commands.output import API_VERSION, Shown
-from stellwerk_cli.commands.pod_table import POD
 from stellwerk_cli.commands.profile import shown_history
 from stellwerk_cli.commands.shadow import shown_shadow
 from stellwerk_cli.commands.what_if_table import WHAT_IF
-from stellwerk_cli.commands.workload_table import WORKLOAD
 from stellwerk_simulation.answers import (
     BenchAnswer,
     DefragAnswer,

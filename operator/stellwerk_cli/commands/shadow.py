@@ -51,7 +51,7 @@ async def _show(address: PortAddress, path: str, form: str) -> None:
     from stellwerk_cli.commands.output import show  # noqa: PLC0415
 
     async with open_port(address) as port:
-        await show(lambda: port.written(path), form, shown_shadow())
+        await show(lambda: port.ask_json(path), form, shown_shadow())
 
 
 def shown_shadow() -> "Shown[ShadowDiff]":

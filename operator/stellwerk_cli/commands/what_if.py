@@ -151,7 +151,7 @@ async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> bool:
     from stellwerk_cli.commands.what_if_table import WHAT_IF  # noqa: PLC0415
 
     async with open_port(address) as port:
-        answer = await show(lambda: port.written("/what-if", body), form, WHAT_IF)
+        answer = await show(lambda: port.ask_json("/what-if", body), form, WHAT_IF)
     return bool(answer["unplaced"] or answer.get("staying") or answer.get("lost"))
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.answers.words import counted
+from stellwerk_cli.commands.explained_pod import print_releases, print_verdicts
 from stellwerk_cli.commands.output import Shown
-from stellwerk_cli.commands.pod_table import print_releases, print_verdicts
 from stellwerk_cli.commands.printer import Cell, Column, Printer
 
 _MAX_EXAMPLES: Final = 3

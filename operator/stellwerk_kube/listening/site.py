@@ -1,7 +1,8 @@
 """The accept loop of a port: connections are admitted, and their handshakes begun.
 
 The operator's port, the page and the embedded API each start a LimitedSite on aiohttp's runner.
-Invariant: no connection costs a handshake or a protocol before PortUse has admitted it.
+Invariant: no connection costs a handshake or a protocol before PortUse has admitted it
+(`LimitedSite._take` says what a refused peer sees).
 """
 
 from __future__ import annotations
@@ -126,6 +127,12 @@ class LimitedSite(web.TCPSite):
             self._use.free_descriptors()
 
     def _take(self, sock: socket.socket, address: str) -> None:
+        """Queue an accepted connection for its handshake, or close it if `PortUse` refuses it.
+
+        A refused peer sees its connection closed before a handshake, without a byte: an answer
+        would cost the handshake that the limits are there to save. The reason is in the log and in
+        the metric of refusals alone (`PortUse.refused`).
+        """
         accepted = self._use.admit(sock, address)
         if accepted is None:
             sock.close()

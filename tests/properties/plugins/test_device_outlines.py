@@ -12,7 +12,7 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.types import OK
 from stellwerk.plugins.dynamic_resources.claims import AllocationError
 from stellwerk.plugins.dynamic_resources.node_verdicts import (
-    FAILED,
+    BROKEN,
     FOUND,
     INVALID,
     NONE,
@@ -147,7 +147,7 @@ def alone(node_allocator: NodeAllocator, snapshot: Snapshot, key: Any, row: int)
     try:
         solution = node_allocator.solution(known.allocation_request, node)
     except AllocationError as error:
-        return FAILED, error.text(["x/c"])
+        return BROKEN, error.text(["x/c"])
     if solution is not None:
         return FOUND, ""
     return (INVALID if node_allocator.resource_pools.pools(node).invalid else NONE), ""

@@ -179,7 +179,7 @@ def test_verdicts_on_what_is_outdated_are_those_of_a_judgement_from_nothing(
             group = dependencies.next_group()
             assert group is not None
             assert_is_whole(group, judge, dependencies)
-            assert dependencies.oldest() == judge.oldest()
+            assert dependencies.note_oldest() == judge.oldest()
             shadows_of_group = {
                 name
                 for name, each in judge.objects.items()
@@ -227,6 +227,6 @@ def test_claims_are_kept_as_if_they_had_been_made_from_nothing(made: list[Edit])
     for name, each in judge.objects.items():
         anew.change(name, each.claims(name))
     assert dict(dependencies.claims) == dict(anew.claims)
-    assert dependencies.oldest() == anew.oldest()
+    assert dependencies.note_oldest() == anew.note_oldest()
     for name in NAMES:
         assert set(dependencies.shadows_of(name)) == set(anew.shadows_of(name))

@@ -42,9 +42,9 @@ async def test_each_request_sends_the_token_of_the_moment() -> None:
 
     async with served(handler) as url, aiohttp.ClientSession() as session:
         port = OperatorPort(session, url, authorization)
-        await port.written("/queue")
-        await port.written("/what-if", {})
-        await port.written("/queue")
+        await port.ask_json("/queue")
+        await port.ask_json("/what-if", {})
+        await port.ask_json("/queue")
     assert seen == ["Bearer first", "Bearer second", "none"]
 
 
@@ -72,7 +72,7 @@ async def test_a_redirect_is_not_followed_and_takes_the_token_nowhere() -> None:
 
     async with served(handler) as url, aiohttp.ClientSession() as session:
         with pytest.raises(PortRefusal, match="302"):
-            await OperatorPort(session, url, authorization).written("/queue")
+            await OperatorPort(session, url, authorization).ask_json("/queue")
     assert asked == ["/queue"]
 
 
@@ -99,7 +99,7 @@ async def test_a_refusal_of_the_operator_is_said_whole_and_another_server_is_nam
 
     async with served(handler) as url, aiohttp.ClientSession() as session:
         with pytest.raises(PortRefusal, match=said):
-            await OperatorPort(session, url).written("/what-if", {})
+            await OperatorPort(session, url).ask_json("/what-if", {})
 
 
 async def test_an_answer_without_an_end_is_not_read_to_it(
@@ -115,4 +115,4 @@ async def test_an_answer_without_an_end_is_not_read_to_it(
 
     async with served(handler) as url, aiohttp.ClientSession() as session:
         with pytest.raises(NoAnswer, match="larger than 1 MiB"):
-            await OperatorPort(session, url).written("/queue")
+            await OperatorPort(session, url).ask_json("/queue")

@@ -17,7 +17,7 @@ from stellwerk.explain.what_if import what_if
 from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.types import Code, Status
 from stellwerk.models.pod import parse_pod
-from stellwerk_cli.commands.pod_table import print_explanation
+from stellwerk_cli.commands.explained_pod import print_explanation
 from stellwerk_cli.commands.printer import Printer
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject

@@ -21,7 +21,7 @@ def settle(dependencies: ProfileDependencies) -> list[ProfileGroup]:
     while dependencies.outdated:
         group = dependencies.next_group()
         assert group is not None
-        dependencies.oldest()
+        dependencies.note_oldest()
         dependencies.judged(group)
         groups.append(group)
     return groups
@@ -91,4 +91,4 @@ def test_a_group_that_is_too_large_is_not_given() -> None:
 def test_without_objects_there_is_no_group_and_no_oldest() -> None:
     dependencies = ProfileDependencies()
     assert dependencies.next_group() is None
-    assert dependencies.oldest() == ""
+    assert dependencies.note_oldest() == ""

@@ -99,6 +99,7 @@ class SearchOutcome(Enum):
 
     FOUND = auto()
     FAILED = auto()
+    """No solution, which is no error (`node_verdicts.BROKEN`)."""
     TOO_MANY = auto()
     """A claim would be given more devices than it may have."""
     PAUSED = auto()

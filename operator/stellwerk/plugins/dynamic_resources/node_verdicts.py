@@ -219,8 +219,8 @@ NONE: Final = 2
 """Not all claims can be allocated."""
 INVALID: Final = 3
 """Not all claims can be allocated, and a pool of the node contradicts itself."""
-FAILED: Final = 4
-"""There is no answer: `failures` says why."""
+BROKEN: Final = 4
+"""The search ended with an error, which `failures` has. No solution is NONE or INVALID."""
 _KEPT_REQUESTS: Final = 64
 _KEPT_KEYS: Final = 8192
 _STEPS_OF_ONE_NODE: Final = 50_000
@@ -253,11 +253,11 @@ class AllocationVerdicts:
     devices: ChangeCursor[DeviceKey]
     by_key: dict[EquivalenceKey, AllocationVerdict] = field(default_factory=dict)
     codes: IntColumn = field(default_factory=lambda: np.zeros(0, np.int64))
-    """(N,) int64, UNKNOWN, FOUND, NONE, INVALID or FAILED."""
+    """(N,) int64, UNKNOWN, FOUND, NONE, INVALID or BROKEN."""
     scores: IntColumn = field(default_factory=lambda: np.zeros(0, np.int64))
     """(N,) int64, at least 0: the better the alternatives taken, the higher."""
     failures: dict[int, AllocationError] = field(default_factory=dict)
-    """By row, where the verdict is FAILED."""
+    """By row, where the verdict is BROKEN."""
     late: set[int] = field(default_factory=set)
     """Rows whose search took too long; another attempt may try again."""
     late_seconds: float = 0.0
@@ -352,7 +352,7 @@ class NodeAllocator:
         for _ in self.searched(known, rows):
             pass
         codes = known.codes[rows]
-        failed = np.flatnonzero(codes == FAILED).tolist()
+        failed = np.flatnonzero(codes == BROKEN).tolist()
         failures = {each: known.failures[int(rows[each])] for each in failed}
         return codes, {
             each: (unresolvable if failure.refuses_node else error)(NAME, failure.text(names))
@@ -373,7 +373,7 @@ class NodeAllocator:
                 verdict = yield from self._verdict(known, self.resource_pools.pools(node), timeout)
             except FilterTimeoutError:
                 text = f"node {node.name}: timed out trying to allocate devices"
-                verdict = AllocationVerdict(FAILED, failure=AllocationError(text, of_node=True))
+                verdict = AllocationVerdict(BROKEN, failure=AllocationError(text, of_node=True))
                 known.late.add(row)
                 known.late_seconds = self.now_seconds()
             known.write(row, verdict)
@@ -424,7 +424,7 @@ class NodeAllocator:
         try:
             solution = yield from self._searching(allocation_request, pools, timeout)
         except AllocationError as error:
-            return AllocationVerdict(FAILED, failure=error)
+            return AllocationVerdict(BROKEN, failure=error)
         if solution is None:
             return AllocationVerdict(INVALID if pools.invalid else NONE)
         return AllocationVerdict(FOUND, sum(BEST_ALTERNATIVE - rank for rank in solution.ranks))

@@ -124,7 +124,11 @@ _NATIVE: Final[Mapping[str, str]] = {
 
 
 class SelectorError(Exception):
-    """An expression does not compile, or has no answer for a device."""
+    """An expression does not compile, or has no answer for a device.
+
+    Its text ends in the event FailedScheduling, with the reason SchedulerError in the pod's
+    condition: `claims` makes an AllocationError of it, `node_verdicts` an error Status.
+    """
 
     def __init__(self, text: str, *, of_device: bool = False) -> None:
         """`of_device`: it has no answer for this device."""

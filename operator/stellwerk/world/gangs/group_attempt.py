@@ -4,8 +4,10 @@
 extenders can answer and events are handled between two members. Two drivers exist: the operator's
 `scheduler.gangs.group_cycle.GroupCycle`, and `answered` below, for explanations, shadows,
 simulations and replays. Members are placed one after the other because each must see those before
-it. Invariants: a member that has a node is assumed and reserved there until `undo_attempt`, and
-each was decided on columns written right before.
+it. `GroupRequest.is_met_by` judges an attempt: if four members are wanted and three fit, the group
+is not placed. `EarlyEnd` only ends attempts that can no longer be met (since v1.37). Invariants: a
+member that has a node is assumed and reserved there until `undo_attempt`, and each was decided on
+columns written right before.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
@@ -37,8 +39,8 @@ class GroupContext:
     profile: ServedProfile
     obstacle: str = ""
     """The reason why the members do not preempt by themselves."""
-    quorum: "Quorum | None" = None
-    """An attempt ends when this cannot be reached any more; None: every member is tried."""
+    early_end: "EarlyEnd | None" = None
+    """Ends an attempt when too few members can be placed; None: every member is tried."""
     refusals: "Refusals | None" = None
     """The refusals that attempts note; None: attempts on a fork, which wake no pod."""
     shares_volumes: bool = False
@@ -49,7 +51,8 @@ class GroupContext:
 def placement_feasible(min_count: int, scheduled: int, remaining: int) -> Status:
     """Say whether a group can still get `min_count` members placed, asked between two members.
 
-    Wait: it can, and has not yet. As `PlacementFeasible` of kube-scheduler v1.37.
+    Wait: it can, and has not yet. As `PlacementFeasible` of kube-scheduler v1.37. The result of an
+    attempt is judged by `GroupRequest.is_met_by`.
     """
     counts = f"{scheduled} scheduled, {remaining} remaining"
     if scheduled + remaining < min_count:
@@ -62,13 +65,13 @@ def placement_feasible(min_count: int, scheduled: int, remaining: int) -> Status
 
 
 @dataclass(frozen=True, slots=True)
-class Quorum:
-    """The number of members that a group needs on nodes, and those that it has there already."""
+class EarlyEnd:
+    """Ends attempts early: the members that a group needs on nodes, and those already there."""
 
     min_count: int
     scheduled: int
 
-    def is_missed(self, attempt: "GroupAttempt", placed: int, remaining: int) -> bool:
+    def is_due(self, attempt: "GroupAttempt", placed: int, remaining: int) -> bool:
         """Whether the members placed by an attempt and those that remain are too few.
 
         If so, the reason is noted in the attempt.
@@ -194,7 +197,11 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """A group that is to be decided."""
+    """A group that is to be decided, and the judge of its attempts.
+
+    `group_request.request_for` makes it. It stays in this module, because what makes it imports the
+    group's decision, which imports this module.
+    """
 
     group: PodGroup
     members: Sequence[PodInfo]
@@ -218,7 +225,10 @@ class GroupRequest:
     """Uids of the pods in whose place room may be kept, beside terminating ones; None: of all."""
 
     def is_met_by(self, attempt: GroupAttempt) -> bool:
-        """Whether the group is placed with these members beside those that are scheduled."""
+        """Decide whether an attempt placed enough members, with those that are scheduled already.
+
+        All or nothing: with fewer than `minCount`, in all or of any role, the attempt is undone.
+        """
         placed = [each.pod for each in attempt.results if each.assumed is not None]
         if not placed or attempt.broken:
             return False
@@ -271,9 +281,9 @@ def _place_each(
     nodes: Mapping[str, str] | None,
 ) -> GroupSteps[None]:
     refused: dict[Hashable, MemberResult] = {}
-    placed, quorum = 0, context.quorum
+    placed, early_end = 0, context.early_end
     for number, pod in enumerate(members):
-        if quorum is not None and quorum.is_missed(attempt, placed, len(members) - number):
+        if early_end is not None and early_end.is_due(attempt, placed, len(members) - number):
             return
         state = CycleState()
         if pod.spec.too_complex:
@@ -311,8 +321,9 @@ def _place_each(
             return
         elif key is not None and is_about_spec(decision):
             refused[key] = result
-    if quorum is not None:
-        quorum.is_missed(attempt, placed, 0)
+    if early_end is not None:
+        # It notes the reason in the attempt.
+        early_end.is_due(attempt, placed, 0)
 
 
 def answered(steps: GroupSteps[Result]) -> Generator[None, None, Result]:

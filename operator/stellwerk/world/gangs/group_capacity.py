@@ -3,9 +3,10 @@
 Group decisions rank placements by `capacity`, `group_attempt` tries other orders only if the
 cluster `could_hold` enough members, and `group_preemption` keeps `FreeCapacity` up to date while
 victims return to their nodes. The profile's CountsRoom plugins say which resources are counted: the
-plugins are asked by that protocol, not by their names. Invariant: a count is never below what
-filters would let pass, whatever the order of the members. It is exact if members are alike and
-every other filter looks at the node alone.
+plugins are asked by that protocol, not by their names. A group's minResources are counted elsewhere
+and without any plugin: `group_decision._lacking_min_resources`, before any member is tried.
+Invariant: a count is never below what filters would let pass, whatever the order of the members. It
+is exact if members are alike and every other filter looks at the node alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +44,7 @@ class GroupCapacity:
 def capacity(world: World, profile: ServedProfile, members: Sequence[PodInfo]) -> GroupCapacity:
     """Count what each row of the snapshot could hold, as it is now."""
     first = members[0]
-    resources = counted_resources(world, profile, members)
+    resources = resources_counted_by_plugins(world, profile, members)
     per_row = _per_row(world.cache.snapshot, members, resources)
     asked = first.amounts.requests.keys() - {PODS}
     if profile.extenders is not None or not asked <= resources:
@@ -90,7 +91,10 @@ def could_hold(
     world: World, profile: ServedProfile, members: Sequence[PodInfo], needed: int
 ) -> bool:
     """Whether `needed` members could be placed at all, each resource taken by itself."""
-    snapshot, resources = world.cache.snapshot, counted_resources(world, profile, members)
+    snapshot, resources = (
+        world.cache.snapshot,
+        resources_counted_by_plugins(world, profile, members),
+    )
     if int(_per_row(snapshot, members, resources).sum()) < needed:
         return False
     for resource in resources:
@@ -114,7 +118,9 @@ def all_alike(members: Sequence[PodInfo]) -> bool:
     )
 
 
-def counted_resources(world: World, profile: ServedProfile, members: Iterable[PodInfo]) -> set[str]:
+def resources_counted_by_plugins(
+    world: World, profile: ServedProfile, members: Iterable[PodInfo]
+) -> set[str]:
     """The requested resources that a CountsRoom plugin of the profile alone decides about.
 
     Resources without a column are left out: no node offers them.
@@ -172,7 +178,7 @@ class FreeCapacity:
         `counts_exactly` says while all pods are there.
         """
         snapshot = world.cache.update_snapshot()
-        counted = sorted(counted_resources(world, profile, members))
+        counted = sorted(resources_counted_by_plugins(world, profile, members))
         asked = members[0].amounts.requests.keys() - {PODS}
         self.is_exact = alike and bool(counted) and asked <= set(counted)
         exact = self.is_exact

@@ -31,12 +31,12 @@ from stellwerk.world.decide import Decision, Failure
 from stellwerk.world.gangs.group_attempt import (
     HAS_CONSTRAINTS,
     PREEMPTED_BY_GROUP,
+    EarlyEnd,
     GroupAttempt,
     GroupContext,
     GroupRequest,
     GroupSteps,
     MemberResult,
-    Quorum,
     Refusals,
     is_about_spec,
     likeness,
@@ -123,8 +123,8 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     group = request.group
     obstacle = HAS_CONSTRAINTS if group.has_constraints else PREEMPTED_BY_GROUP
     refusals = Refusals()
-    context = GroupContext(world, profile, obstacle, _quorum(profile, request), refusals)
-    lacking = _lacks(world, group, request.scheduled)
+    context = GroupContext(world, profile, obstacle, _early_end(profile, request), refusals)
+    lacking = _lacking_min_resources(world, group, request.scheduled)
     if lacking:
         filters = profile.framework.plugins.get(ExtensionPoint.FILTER, ())
         return _untried(request, lacking, *(each.name for each in COUNTS_ROOM.among(filters)))
@@ -203,7 +203,7 @@ def _say_preemption(decision: GroupDecision, found: GroupPreemption | str) -> No
 
 def _placed_on_fork(fork: GroupContext, request: GroupRequest) -> GroupSteps[GroupAttempt | str]:
     """The group in the best of its placements on a fork; or why there is none."""
-    message, context = NO_PLACEMENTS, replace(fork, quorum=_quorum(fork.profile, request))
+    message, context = NO_PLACEMENTS, replace(fork, early_end=_early_end(fork.profile, request))
     for keys in _levels(fork.profile, request.group):
         decision = yield from _decide_at(context, request, keys)
         if decision.placed:
@@ -212,10 +212,10 @@ def _placed_on_fork(fork: GroupContext, request: GroupRequest) -> GroupSteps[Gro
     return message
 
 
-def _quorum(profile: ServedProfile, request: GroupRequest) -> Quorum | None:
+def _early_end(profile: ServedProfile, request: GroupRequest) -> EarlyEnd | None:
     if ReleaseRule.STOP_IN_VAIN not in profile.compatibility:
         return None
-    return Quorum(max(1, request.group.min_count), len(request.scheduled) + request.finished)
+    return EarlyEnd(max(1, request.group.min_count), len(request.scheduled) + request.finished)
 
 
 def _levels(profile: ServedProfile, group: PodGroup) -> Sequence[Sequence[str]]:
@@ -324,7 +324,7 @@ def _untried(request: GroupRequest, message: str, *plugins: str) -> GroupDecisio
     )
 
 
-def _lacks(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
+def _lacking_min_resources(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
     """The resources that the whole cluster lacks for minResources, in a sentence; empty: none."""
     snapshot = world.cache.update_snapshot()
     short = []

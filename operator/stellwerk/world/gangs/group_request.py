@@ -1,8 +1,9 @@
 """Taking up a group for `group_cycle`: its members, why it is not tried, and its request.
 
 The group cycle and reruns of recordings call `take_members` and `why_untried`; explanations have a
-request made, too. Invariants: each member that was taken is in `TakenGroup.queued` or `skipped`;
-whether a group is placed is decided by its request alone.
+request made, too. The class `GroupRequest` is in `group_attempt`, because this module imports what
+imports that one. Invariants: each member that was taken is in `TakenGroup.queued` or `skipped`;
+whether a group is placed is decided by `GroupRequest.is_met_by` alone.
 """
 
 from collections.abc import Iterator, Sequence

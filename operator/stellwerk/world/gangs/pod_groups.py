@@ -61,7 +61,8 @@ class GroupMembers:
     ending: frozenset[str] | None = None
     """Uids of the pods in whose place room is kept for it; None: none is."""
     lacks_placement: bool = False
-    """Whether the last attempt found no nodes with the labels that it asks for."""
+    """Whether the last attempt was given up before any member was tried: no nodes have the labels
+    that the group asks for, or the cluster lacks its minResources."""
     waiting_since: float | None = None
     """Since when it has had pods without a node (monotonic seconds); None: it has none."""
     reserved_since: float | None = None

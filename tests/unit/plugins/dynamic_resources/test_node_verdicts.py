@@ -11,7 +11,7 @@ import pytest
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.plugins.dynamic_resources import node_verdicts
 from stellwerk.plugins.dynamic_resources.allocator import Allocator
-from stellwerk.plugins.dynamic_resources.node_verdicts import FAILED, FOUND, NONE, NodeAllocator
+from stellwerk.plugins.dynamic_resources.node_verdicts import BROKEN, FOUND, NONE, NodeAllocator
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.resource_claim import DeviceClaim, device_claim_of
 from stellwerk_kube.resource_slice import PARSED, Slice, kept_slice
@@ -85,7 +85,7 @@ def test_a_search_without_end_is_given_up_and_others_have_their_answer() -> None
     cluster = Cluster(2, *(each for n in (0, 1) for each in counting(30, f"node-{n}")))
     endless = demand({"count": 15}, selecting(NEVER))
     verdicts, failures = cluster.ask(endless)
-    assert verdicts == [FAILED, FAILED]
+    assert verdicts == [BROKEN, BROKEN]
     assert failures[0] == "node node-0: timed out trying to allocate devices"
     assert cluster.ask(demand({"count": 15})) == ([FOUND, FOUND], {})
 
@@ -106,7 +106,7 @@ def test_a_node_with_too_few_devices_takes_few_steps(
 def test_a_claim_for_more_devices_than_a_claim_may_have_is_refused() -> None:
     cluster = Cluster(1, slice_of("node-0", gpus(64), nodeName="node-0"))
     verdicts, failures = cluster.ask(demand({"count": 33}))
-    assert verdicts == [FAILED]
+    assert verdicts == [BROKEN]
     assert failures[0] == (
         "claim default/c: number of requested devices 33 exceeds the claim limit of 32"
     )
@@ -119,9 +119,9 @@ def test_what_took_too_long_is_tried_again_in_a_later_attempt(
     monkeypatch.setattr(node_verdicts, "_STEPS_OF_ONE_NODE", 2)
     monkeypatch.setattr(node_verdicts, "_STEPS_PER_NODE", 0)
     key = demand(selecting(NEVER))
-    assert cluster.ask(key)[0] == [FAILED]
+    assert cluster.ask(key)[0] == [BROKEN]
     monkeypatch.setattr(node_verdicts, "_STEPS_OF_ONE_NODE", 1000)
-    assert cluster.ask(key)[0] == [FAILED]
+    assert cluster.ask(key)[0] == [BROKEN]
     cluster.seconds += 1.0
     assert cluster.ask(key)[0] == [NONE]
 

@@ -49,7 +49,7 @@ async def test_no_token_is_sent_over_plain_http() -> None:
     runner, url, asked = await operator(web.json_response({"a": 1}))
     try:
         async with open_port(PortAddress(url=url)) as port:
-            assert await port.written("/queue") == {"a": 1}
+            assert await port.ask_json("/queue") == {"a": 1}
         assert "Authorization" not in asked[0].headers
     finally:
         await runner.cleanup()
@@ -73,7 +73,7 @@ async def test_what_is_no_result_is_one_line(answer: dict[str, object], text: st
     try:
         async with open_port(PortAddress(url=url)) as port:
             with pytest.raises(SchedulerError, match=text) as raised:
-                await port.written("/queue")
+                await port.ask_json("/queue")
         assert "\n" not in str(raised.value)
     finally:
         await runner.cleanup()
@@ -118,7 +118,7 @@ async def test_a_port_is_forwarded_to_the_pod_that_holds_the_lease(
         async with open_port(address) as port:
             # No operator is behind it: what counts is where the way leads.
             with pytest.raises(SchedulerError, match="no answer"):
-                await port.written("/queue")
+                await port.ask_json("/queue")
     assert log.read_text().split() == [
         f"--kubeconfig={config}",
         "--namespace=default",
@@ -185,7 +185,7 @@ async def test_the_token_is_sent_to_the_key_that_the_lease_names(
         forwarded_to(leader, tmp_path, leader.public_key, monkeypatch) as address,
         open_port(address) as port,
     ):
-        assert await port.written("/queue") == {"invented": True}
+        assert await port.ask_json("/queue") == {"invented": True}
     (asked,) = leader.asked
     token = asked.headers["Authorization"].removeprefix("Bearer ")
     assert token in (tmp_path / "kubeconfig").read_text()
@@ -202,9 +202,9 @@ async def test_another_key_gets_neither_token_nor_request(
         open_port(address) as port,
     ):
         with pytest.raises(SchedulerError, match="another public key"):
-            await port.written("/queue")
+            await port.ask_json("/queue")
         with pytest.raises(SchedulerError, match="another public key"):
-            await port.written("/what-if", {})
+            await port.ask_json("/what-if", {})
     hold("requests to another key", len(stranger.asked))
 
 
@@ -220,7 +220,7 @@ async def test_a_lease_without_a_key_is_refused_with_the_flag_that_goes_on(
                 pass
         assert not old.asked
         async with open_port(replace(address, verify=False)) as port:
-            assert await port.written("/queue") == {"invented": True}
+            assert await port.ask_json("/queue") == {"invented": True}
     assert len(old.asked) == 1
 
 

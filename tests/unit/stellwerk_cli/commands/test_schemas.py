@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from stellwerk_cli.commands.group_table import GROUP
+from stellwerk_cli.commands.explained_group import GROUP
+from stellwerk_cli.commands.explained_pod import POD
 from stellwerk_cli.commands.listings import shown_lists
 from stellwerk_cli.commands.output import API_VERSION, show_answer, show_written
-from stellwerk_cli.commands.pod_table import POD
 from stellwerk_cli.commands.schemas import document, printed_kinds, written
 from stellwerk_cli.commands.shadow import shown_shadow
 from stellwerk_cli.commands.what_if_table import WHAT_IF

@@ -16,7 +16,7 @@ from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.plugins import node_resources_fit, registry
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.world.gangs.group_attempt import GroupRequest
-from stellwerk.world.gangs.group_capacity import UNCOUNTED, capacity, counted_resources
+from stellwerk.world.gangs.group_capacity import UNCOUNTED, capacity, resources_counted_by_plugins
 from stellwerk.world.gangs.group_decision import MAX_PLACEMENTS_TRIED, GroupDecision, decide_group
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
@@ -119,7 +119,7 @@ def test_a_group_that_the_cluster_is_too_small_for_waits_for_the_plugin_that_cou
 ) -> None:
     world = world_with(plugin, *TWO_NODES)
     pods = [parse_pod(each) for each in members(3, "1")]
-    assert counted_resources(world.world, world.served, pods) == {"cpu"}
+    assert resources_counted_by_plugins(world.world, world.served, pods) == {"cpu"}
     group = replace(parse_pod_group(make_group("g", 3)), min_resources={"cpu": 9_000})
     decision = driven(decide_group(world.world, world.served, GroupRequest(group, pods)))
     assert "insufficient cpu" in decision.message
@@ -145,4 +145,4 @@ def test_a_plugin_of_a_user_that_counts_nonsense_is_named(monkeypatch: pytest.Mo
     world = world_with(FORK, *TWO_NODES)
     pods = [parse_pod(each) for each in members(3, "1")]
     with pytest.raises(PluginFailure, match=r"CountsRoom.*RoomFork.*answered int, not names"):
-        counted_resources(world.world, world.served, pods)
+        resources_counted_by_plugins(world.world, world.served, pods)

@@ -8,8 +8,8 @@ from typing import Final
 
 from stellwerk.answers.words import counted
 from stellwerk.answers.workload import WorkloadExplanation
+from stellwerk_cli.commands.explained_pod import print_pod, print_releases, releases_of
 from stellwerk_cli.commands.output import Shown
-from stellwerk_cli.commands.pod_table import print_pod, print_releases, releases_of
 from stellwerk_cli.commands.printer import Printer
 
 _MAX_EXAMPLES: Final = 3

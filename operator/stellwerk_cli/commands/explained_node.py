@@ -1,14 +1,15 @@
 """The table of a node's explanation: what is used of it, and which waiting pods would fit there.
 
-`stellwerk explain node/NAME` prints it. Invariant: each waiting pod is seen alone.
+`stellwerk explain node/NAME` prints it; `listings` has the table of `stellwerk nodes`. Invariant:
+each waiting pod is seen alone.
 """
 
 from typing import Final
 
 from stellwerk.answers.nodes import NodeExplanation
 from stellwerk.answers.words import counted
+from stellwerk_cli.commands.explained_pod import print_releases
 from stellwerk_cli.commands.output import Shown
-from stellwerk_cli.commands.pod_table import print_releases
 from stellwerk_cli.commands.printer import Column, Printer
 
 _MAX_NAMES: Final = 20

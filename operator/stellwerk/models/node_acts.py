@@ -1,8 +1,9 @@
-"""Acts on nodes that are supposed, each with every field that it changes in a real cluster.
+"""Supposed acts on nodes, each with every field that it changes in a real cluster.
 
 What-if, plans, trials of plugins and suggestions suppose acts: cordon and uncordon, add, relabel,
-taint and untaint; a drain is a cordon and evictions (`explain.what_if`). It stands alone because
-each of them must mean the same act. Invariant: a supposed node is as the API server shows the real
+taint and untaint; a drain is a cordon and evictions (`explain.what_if`). Acts on other objects,
+scaling and deletion, are in `explain.supposed_changes`. It stands alone because each caller must
+mean the same act. Invariant: a supposed node is as the API server shows the real
 one once the node lifecycle controller has acted, which a test does with the embedded cluster's.
 """
 

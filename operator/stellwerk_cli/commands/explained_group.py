@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from stellwerk.answers.group import ROOM_NOT_KEPT, GroupExplanation, GroupForecast
+from stellwerk_cli.commands.explained_pod import print_releases
 from stellwerk_cli.commands.output import Shown
-from stellwerk_cli.commands.pod_table import print_releases
 from stellwerk_cli.commands.printer import Column, Printer
 
 

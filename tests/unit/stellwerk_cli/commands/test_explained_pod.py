@@ -18,10 +18,10 @@ from stellwerk.answers.workload import PodsWaitingAlike, WorkloadExplanation
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
 from stellwerk.models.troubleshooting import DOCUMENT, SITE
-from stellwerk_cli.commands.pod_table import print_explanation
+from stellwerk_cli.commands.explained_pod import print_explanation
+from stellwerk_cli.commands.explained_workload import print_workload
 from stellwerk_cli.commands.printer import Printer, console
 from stellwerk_cli.commands.what_if_table import print_what_if
-from stellwerk_cli.commands.workload_table import print_workload
 from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_node, make_pod
 
