@@ -148,9 +148,11 @@ class SchedulingQueue:
     ) -> int:
         """Requeue the unschedulable pods that a change in the cluster may help.
 
-        Returns how many pods it has moved; if many are concerned, the rest follows in slices
-        (`backlog`). `max_priority` limits it to pods that a nomination of that priority may have
-        kept from a node; `except_uid` is the pod that caused the change.
+        The hints that the rejecting plugins have registered say which (`events_to_register`, asked
+        by `UnschedulablePods.ask_hints`). Returns how many pods it has moved; if many are
+        concerned, the rest follows in slices (`backlog`). `max_priority` limits it to pods that a
+        nomination of that priority may have kept from a node; `except_uid` is the pod that caused
+        the change.
         """
         moved = 0
         if self._counts[Place.UNSCHEDULABLE] or self._counts[Place.GATED]:

@@ -1,6 +1,8 @@
 """The limit on requests in flight, adapted to what the API server can take.
 
-`transport` has a limiter for each class of requests and asks it for a slot before each attempt.
+`transport` has a limiter for each class of requests, with that class's first, least and largest
+limit, and asks it for a slot before each attempt; `transport` also pauses and tries again. Beside
+it `scheduler.binding_tasks` bounds the bindings that are under way, which wait here for their slot.
 """
 
 from __future__ import annotations

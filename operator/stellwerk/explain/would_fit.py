@@ -5,10 +5,10 @@ Plugins propose changes (`PluginsAsked`, `propose` in `framework.interface`); mo
 in the way the search makes itself (`PodsInTheWay`, `_deletion`). Each is a `Change` of
 `framework.changes` with its cost; `WouldFit.search` tries them, `suggested_edits` those of objects;
 what helped alike becomes one suggestion in words. A new kind of suggestion is a proposal of its
-plugin, and a Change where none of those there says it. Order of cost: fewer changes before more;
-among equally many, the order of `changes.Cost`; then smaller amounts. Invariant: nothing is
-suggested that was not made in a trial and decided anew, every object that is named was tried on its
-own, and no suggestion holds all changes of another.
+plugin, and a Change where none of those there says it (its docstring lists what it needs). Order of
+cost: fewer changes before more; among equally many, the order of `changes.Cost`; then smaller
+amounts. Invariant: nothing is suggested that was not made in a trial and decided anew, every object
+that is named was tried on its own, and no suggestion holds all changes of another.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence

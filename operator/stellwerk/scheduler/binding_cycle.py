@@ -113,7 +113,8 @@ class BindingCycle:
 
         A refusal by Permit counts as a rejection. A failure after Permit counts as an error: for
         example a 409 of the API, which DefaultBinder answers as an error status, or a claim that
-        could not be written.
+        could not be written. After a lost answer, `KubernetesClient.bind` reads the pod before it
+        takes a 409 for a failure.
         """
         profile, state, assumed = attempt.profile, attempt.state, attempt.assumed
         points = profile.framework.binding

@@ -283,7 +283,7 @@ def _pick_of_equals(search: Search, view: NodeView, best: RowColumn) -> int:
 
     Random: by the profile's generator, which a seed makes repeatable. Else the first in the order
     in which nodes are visited. tieBreak does not concern preemption: among equal candidates
-    `_select_candidate` draws.
+    `_select_candidate`, below, draws.
     """
     if search.profile.loaded.spec.tie_break == "Random":
         return search.profile.framework.handle.random(len(best))

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 LOOK_UP_DELAY_SECONDS: Final = 0.5
 """Time between the end of a member and the list of finished pods: several members often end
 together, and one list serves all."""
-RETRY_SECONDS: Final = 5.0
+LIST_RETRY_SECONDS: Final = 5.0
 """Time after which the API is asked again if it gave no answer."""
 _FINISHED: Final = "fieldSelector=" + quote("status.phase!=Running,status.phase!=Pending", safe="")
 
@@ -167,7 +167,7 @@ class FinishedMembers:
             pods = await self._list(key.namespace, selector)
             if pods is None:
                 self._wanted[key] = is_due or self._wanted.get(key, False)
-                delay_seconds = RETRY_SECONDS
+                delay_seconds = LIST_RETRY_SECONDS
                 continue
             members = self._world.pod_groups.groups.get(key)
             if members is not None:
@@ -190,7 +190,7 @@ class FinishedMembers:
         while left:
             pods = await self._list(left[0])
             if pods is None:
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(LIST_RETRY_SECONDS)
                 continue
             del left[0]
             by_group: dict[PodGroupKey, list[JsonObject]] = {}

@@ -348,7 +348,8 @@ def _lacking_min_resources(world: World, group: PodGroup, scheduled: Sequence[Po
 def missing_text(decision: GroupDecision) -> str:
     """Return how many members get no node, with the reason of the first; empty: none was tried.
 
-    Members that no plugin has turned away wait for this one.
+    Members that no plugin has turned away wait for this one. Explanations say it; the condition of
+    the group has `GroupDecision.message`.
     """
     results, members = decision.attempt.results, decision.request.members
     own = [(each.pod.key, each.failure) for each in results if each.failure is not None]
