@@ -266,7 +266,7 @@ async def test_a_leader_whose_service_account_is_deleted_ends_and_then_waits_for
 
 @pytest.mark.long
 async def test_kopf_ending_by_itself_ends_the_process_after_its_bindings(tmp_path: Path) -> None:
-    module = "tests.support.failing_kopf"
+    module = "tests.flows.failing_kopf"
     async with cluster_for_operator(tmp_path) as (_, arguments):
         async with running(tmp_path / "run.log", "run", *arguments, module=module) as operator:
             assert await asyncio.wait_for(operator.process.wait(), 60) == 1

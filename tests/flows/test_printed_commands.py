@@ -73,6 +73,8 @@ _COMPLETED: Final = {
     "shadow diff hello": "shadow diff packing-next",
     "bench": "bench --workload basic --nodes 5 --pods 10",
     "profile history hello": "profile history packing",
+    "promote hello": "promote packing-next --yes",
+    "profile rollback hello --to 3": "profile rollback packing --to 1 --yes",
 }
 """Commands that the page names without what they need."""
 
@@ -162,7 +164,8 @@ def fill(cluster: EmbeddedCluster) -> None:
         "metadata": {"name": "web"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
     }
-    api.create(api.kinds.resource("deployments", "apps"), "default", deployment)
+    for namespace in ("default", "shop"):
+        api.create(api.kinds.resource("deployments", "apps"), namespace, deployment)
     group = make_group("training", min_count=2)
     group["metadata"].pop("uid", None)
     api.create(api.kinds.resource("podgroups", "scheduling.k8s.io"), "default", group)
