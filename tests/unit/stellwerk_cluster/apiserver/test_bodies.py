@@ -201,7 +201,8 @@ async def test_a_body_of_many_parts_is_too_large_before_they_are_made(media_type
     with pytest.raises(StatusError, match="more than 60000 keys and values") as caught:
         await read_ahead(content, media_type)
     assert caught.value.code == 413
-    assert time.process_time() - began < 0.5
+    # To make the object takes several seconds; counting its parts takes half a one here.
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("media_type", [YAML, JSON])
