@@ -19,6 +19,7 @@ from stellwerk.profiles.spec.spec_fields import PROMOTION_ANNOTATION
 from stellwerk.scheduler.extenders.pool import ExtenderLacks, ExtenderPool
 from stellwerk.world.profiles import Profiles
 from stellwerk.world.world import World
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.untrusted_text import shown
 
@@ -219,7 +220,7 @@ def _stated(statement: Statement, generation: int, before: JsonObject, now: date
     """A condition; the time is that of the last change of its status."""
     type_, status, reason, message = statement
     old = find_condition(before, type_)
-    since = old["lastTransitionTime"] if old.get("status") == status else timestamp(now)
+    since = old["lastTransitionTime"] if old.get("status") == status else rfc3339_seconds(now)
     return {
         "type": type_,
         "status": status,
@@ -234,8 +235,3 @@ def find_condition(status: JsonObject, type_: str) -> JsonObject:
     """The condition of a type in a status; empty: there is none."""
     conditions: Iterable[JsonObject] = status.get("conditions") or ()
     return next((each for each in conditions if each.get("type") == type_), {})
-
-
-def timestamp(time: datetime) -> str:
-    """A time as the API server writes it, RFC 3339 in whole seconds."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

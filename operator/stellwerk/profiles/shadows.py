@@ -37,6 +37,7 @@ from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision, de
 from stellwerk.world.gangs.placements import EVERYWHERE
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
 from stellwerk.world.world import World, offline_profile
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -473,7 +474,7 @@ def _mean_gain(shadow: Shadow) -> str:
 
 def _described(difference: Difference) -> DecisionDifference:
     return DecisionDifference(
-        at=difference.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        at=rfc3339_seconds(difference.at),
         pod=difference.pod,
         node=difference.node_name,
         shadow_node=difference.shadow_node_name,

@@ -24,7 +24,6 @@ from stellwerk.profiles.conditions import (
     conditions,
     find_condition,
     overlap,
-    timestamp,
 )
 from stellwerk.profiles.entry import ProfileEntry
 from stellwerk.profiles.loader import ProfileLoader
@@ -32,6 +31,7 @@ from stellwerk.profiles.shadows import counts as shadow_counts
 from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.world.world import World
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.errors import NotFound, SchedulerError
 from stellwerk_kube.json_values import JsonObject, without_nulls
 
@@ -213,7 +213,7 @@ class ProfileStatusWriter:
         if last_decision_seconds is not None:
             clock = self.world.clock
             ago = timedelta(seconds=clock.monotonic() - last_decision_seconds)
-            counts["lastDecisionTime"] = timestamp(clock.now() - ago)
+            counts["lastDecisionTime"] = rfc3339_seconds(clock.now() - ago)
         return counts
 
     async def _pending(self) -> Mapping[str, Mapping[str, int]]:

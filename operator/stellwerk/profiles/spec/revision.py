@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from stellwerk.profiles.spec.profile import API_VERSION, GROUP, KIND
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.json_values import JsonObject, without_nulls
 
 KEPT_REVISIONS: Final = 10
@@ -118,7 +119,7 @@ def revision_object(accepted: Acceptance, number: int) -> JsonObject:
         "data": {
             "profile": accepted.profile,
             "generation": accepted.generation,
-            "acceptedAt": accepted.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "acceptedAt": rfc3339_seconds(accepted.at),
             "digest": spec_digest(spec),
             **kept,
         },

@@ -35,6 +35,7 @@ from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.errors import NotFound, NotLeader, SchedulerError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.untrusted_text import shown
@@ -388,7 +389,7 @@ def conditions_patch(
     patch: dict[str, Any] = {}
     if condition:
         if "status" in condition:
-            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+            condition["lastTransitionTime"] = rfc3339_seconds(now)
         changed.insert(0, {"type": group.scheduled_type, **condition})
         if types:
             order = types if present else [*types, group.scheduled_type]
@@ -503,7 +504,7 @@ def _changed_condition(
     if before.get("status") == wanted["status"]:
         since = before.get("lastTransitionTime")
     else:
-        since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        since = rfc3339_seconds(now)
     return {**wanted, "lastTransitionTime": since}
 
 
@@ -527,7 +528,7 @@ def coscheduling_status(members: GroupMembers, now: datetime) -> JsonObject | No
     if owner:
         wanted["occupiedBy"] = owner
     if bound and not group.status.get("scheduleStartTime"):
-        wanted["scheduleStartTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        wanted["scheduleStartTime"] = rfc3339_seconds(now)
     changed = {
         name: value
         for name, value in wanted.items()
