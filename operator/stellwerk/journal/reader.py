@@ -15,16 +15,16 @@ _CHUNK_BYTES: Final = 1 << 16
 """Bytes of a file that are read at once."""
 _PIECE_BYTES: Final = 1 << 20
 """Bytes of text per step of the decoder: a chunk may hold gigabytes, compressed at its best."""
-_LONGEST_LINE: Final = 16 << 20
-"""Bytes; objects of the API are at most a few MiB."""
-_MOST_EXPANSION: Final = 1000
-"""The most bytes of text for each of the file; a journal of pods that are all alike has 200."""
+_MAX_LINE_BYTES: Final = 16 << 20
+"""Bytes of a line. Objects of the API have a few MiB at most."""
+_MAX_EXPANSION: Final = 1000
+"""Bytes of text for each byte of the file. A journal of pods that are all alike has 200."""
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 """A frame of zstd begins with it."""
 _HEAD: Final = b'["H",'
 """The first entry begins with it."""
-_ANY_TEXT: Final = 64 << 20
-"""Bytes that any file may hold."""
+_FREE_TEXT_BYTES: Final = 64 << 20
+"""Bytes of text that any file may hold, however small it is."""
 
 
 def part_before(file: Path) -> Path:
@@ -127,21 +127,19 @@ class Journal:
                 yield b"".join(rest)
                 rest, start = [], end + 1
             rest.append(block[start:])
-            if sum(map(len, rest)) > _LONGEST_LINE:
-                raise JournalError(f"{part}: a line of more than {_LONGEST_LINE >> 20} MiB")
+            if sum(map(len, rest)) > _MAX_LINE_BYTES:
+                raise JournalError(f"{part}: a line of more than {_MAX_LINE_BYTES >> 20} MiB")
         if any(rest) and not self.damage:
             self.damage = f"{part}: ends in the middle of an entry"
 
     @staticmethod
     def _bounded(blocks: Iterator[bytes], part: Path) -> Iterator[bytes]:
         """The blocks of a part that expands no more than a journal does."""
-        left = max(_ANY_TEXT, _MOST_EXPANSION * part.stat().st_size)
+        left = max(_FREE_TEXT_BYTES, _MAX_EXPANSION * part.stat().st_size)
         for block in blocks:
             left -= len(block)
             if left < 0:
-                raise JournalError(
-                    f"{part}: more than {_MOST_EXPANSION} times as much text as file"
-                )
+                raise JournalError(f"{part}: more than {_MAX_EXPANSION} times as much text as file")
             yield block
 
     def _inflated(self, file: IO[bytes], part: Path) -> Iterator[bytes]:

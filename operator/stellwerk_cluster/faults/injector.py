@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _JSON: Final = "application/json"
 _POLL_SECONDS: Final = 0.02
+"""Pause between two looks at a condition for which an outage waits."""
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 RequestFactory: TypeAlias = Callable[..., web.BaseRequest]

@@ -64,7 +64,8 @@ def status_body(code: int, reason: str | None, message: str) -> JsonObject:
 
 
 _BOOKMARK: Final = b'{"type":"BOOKMARK"'
-_REMEMBERED: Final = 1000
+_MAX_REMEMBERED_LINES: Final = 1000
+"""Lines of a watch that a fault can repeat."""
 NEVER: Final = float("inf")
 
 
@@ -102,7 +103,7 @@ class LineSchedule:
         self._waiting: list[tuple[float, int, bytes]] = []
         self._latest_seconds: dict[str, float] = {}
         self._latest_of_all_seconds = now_seconds
-        self._recent: deque[bytes] = deque(maxlen=_REMEMBERED)
+        self._recent: deque[bytes] = deque(maxlen=_MAX_REMEMBERED_LINES)
         self.close: Close | None = None
         """The end of the stream, once that is due."""
 
