@@ -48,6 +48,7 @@ from stellwerk_kube import file_limits
 from stellwerk_kube.errors import (
     AccessRefusedError,
     ConfigurationError,
+    RightsMissingError,
     SchedulerError,
     Unavailable,
     UnreachableError,
@@ -184,6 +185,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
     except SchedulerError as error:
         print(shown(f"stellwerk: {error}"), file=sys.stderr)
+        if isinstance(error, RightsMissingError):
+            _print_manifests(error.manifests)
         return status_of(error)
     except KeyboardInterrupt:
         return 130
@@ -211,6 +214,13 @@ def status_of(error: SchedulerError) -> int:
             return UNREACHABLE
         case _:
             return 1
+
+
+def _print_manifests(manifests: Sequence[Mapping[str, Any]]) -> None:
+    """Print manifests for `kubectl apply -f -`, which an administrator may run."""
+    import yaml  # noqa: PLC0415 only a refusal needs it
+
+    print(yaml.safe_dump_all(manifests, sort_keys=False), end="")
 
 
 def _end_output() -> None:

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import os
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 
 def in_words(error: BaseException | None) -> str:
@@ -42,6 +47,15 @@ class AccessRefusedError(UnreachableError):
 
     `stellwerk run` waits for it as for one that does not answer: rights may be granted meanwhile.
     """
+
+
+class RightsMissingError(SchedulerError):
+    """A user may not read what a command cannot do without; commands exit with 1."""
+
+    def __init__(self, message: str, manifests: Sequence[Mapping[str, Any]]) -> None:
+        """`manifests` give the rights; the command line prints them, ready to be applied."""
+        super().__init__(message)
+        self.manifests = manifests
 
 
 def cannot_listen(address: str, error: OSError) -> ConfigurationError:

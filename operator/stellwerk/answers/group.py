@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.reading import ClusterReading
 
 ROOM_NOT_KEPT: Final = -1
 
@@ -95,3 +96,5 @@ class GroupExplanation(PortAnswer):
     would_happen: GroupForecast | None = None
     would_fit: Sequence[MoreNodes] | None = None
     error: str | None = None
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.suggestion import TaintFields
 
 
@@ -58,6 +59,8 @@ class NodesPage(PortAnswer):
     items: Sequence[NodeFields]
     totals: NodeTotals | None = None
     """The sums over all nodes asked for, on this page or not; absent: they were not wanted."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The cells of each node: what pods request of what it offers."""
@@ -112,3 +115,5 @@ class NodeExplanation(PortAnswer):
     """The reason for which they were not."""
     compatibility: Sequence[str] = ()
     """The Kubernetes releases that the verdicts follow."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""

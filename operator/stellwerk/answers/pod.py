@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from stellwerk.answers.answer import PortAnswer, Time
 from stellwerk.answers.gpus import GpusOfPod
+from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.suggestion import Suggestion
 from stellwerk_kube.names import is_subdomain
 
@@ -443,6 +444,22 @@ class Recomputed(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementNow(PortAnswer):
+    """The nodes that a bound pod would choose among if it came now, with their points."""
+
+    node: str
+    """The node that it would get. Of equal nodes one is drawn."""
+    nodes: int
+    """The number of nodes in all."""
+    feasible: int
+    tied: int
+    """Nodes that share the best total; 1: there is no tie."""
+    best: Sequence[RankedNode]
+    """The best nodes, and the pod's own one if it takes the pod; empty: there is one feasible node,
+    and nothing to score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation(Recomputed, PodFacts):
     """The reason for which a pod is where it is, waits, or is served by no profile."""
 
@@ -454,6 +471,13 @@ class PodExplanation(Recomputed, PodFacts):
     decision: DecisionFields | None = None
     refused_by_extenders: OtherNodes | None = None
     """Nodes that plugins let pass and extenders refused in the last attempt of a waiting pod."""
+    scheduler_said: str | None = None
+    """The message of the pod's condition PodScheduled, in the words of the scheduler that wrote
+    it. An operator has it in `lastAttempt`."""
+    placement_now: PlacementNow | None = None
+    """Where a pod whose decision was not seen would go now, without itself on its node."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from stellwerk.answers.answer import PortAnswer, Time
+from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.words import age, counted
 
 _MAX_UNSERVED_REASONS: Final = 10
@@ -89,6 +90,64 @@ class QueuePage(PortAnswer):
 
     def names(self) -> Iterator[str]:
         """The pods in a queue."""
+        return (each.pod for each in self.items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnboundPod(PortAnswer):
+    """A pod without a node in a cluster that was read, and what turns it away now."""
+
+    pod: str
+    scheduler_name: str
+    controller: str | None = None
+    """KIND/NAME of the controller that made it; absent: none did."""
+    priority: int
+    rejected_by: Sequence[str] | None = None
+    """The plugins that turn it away; absent: none does, or the pod was not decided."""
+    message: str
+    """The text of the condition that the pod would get, or why it was not decided."""
+    labels: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnboundPods(PortAnswer):
+    """The pods without a node in a cluster that was read, by schedulerName and controller."""
+
+    TITLES: ClassVar = ("SCHEDULER", "CONTROLLER", "PODS", "REJECTED BY", "NOW", "FOR EXAMPLE")
+    NONE: ClassVar = "No pod waits."
+
+    total: int
+    items: Sequence[UnboundPod]
+    left_out: int | None = None
+    """Waiting pods that were not decided, because there are too many kinds of them."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on."""
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The cells of each controller's pods that wait for the same reason."""
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for each in self.items:
+            namespace = each.pod.partition("/")[0]
+            controller = f"{namespace}/{each.controller or 'none'}"
+            rejected = ", ".join(each.rejected_by or ())
+            key = (each.scheduler_name, controller, rejected, each.message)
+            alike.setdefault(key, []).append(each.pod)
+        for (scheduler, controller, rejected, message), pods in alike.items():
+            yield scheduler, controller, f"{len(pods):,}", rejected, message, pods[0]
+
+    def count(self) -> int:
+        """The rows that there are: a page has all pods."""
+        return 0
+
+    def remarks(self) -> Iterator[str]:
+        """The number of pods, and of those that were not decided."""
+        if self.items:
+            yield f"{counted(len(self.items), 'pod')} without a node"
+        if self.left_out:
+            yield f"{counted(self.left_out, 'pod')} not decided: there are too many kinds of them"
+
+    def names(self) -> Iterator[str]:
+        """The pods."""
         return (each.pod for each in self.items)
 
 

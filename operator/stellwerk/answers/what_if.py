@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from stellwerk.answers.answer import PortAnswer
 from stellwerk.answers.pod import PluginLeftOut, RecomputedExplanation
+from stellwerk.answers.reading import ClusterReading
 from stellwerk.models.act_syntax import (
     Deletion,
     Relabelling,
@@ -349,3 +350,5 @@ class WhatIf(PortAnswer):
     """Parts that decide on these pods and are not asked here: extenders, Permit."""
     daemon_sets: Sequence[str] | None = None
     """NAMESPACE/NAME of the DaemonSets whose pods come to nodes that are supposed."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""

@@ -235,8 +235,8 @@ class DecisionRecords:
             if len(total) > _MAX_KEPT_NODES and chosen >= 0 and chosen not in positions.tolist():
                 positions[-1] = chosen
             total = total[positions]
-            names = _names(search, scores, positions)
-            kept = [_kept(score, positions) for score in scores.by_plugin]
+            names = node_names(search, scores, positions)
+            kept = [kept_score(score, positions) for score in scores.by_plugin]
         nodes = search.snapshot.node_count
         others = nodes - decision.feasible
         pod = search.pod
@@ -340,14 +340,16 @@ class DecisionRecords:
         return counted
 
 
-def _names(search: Search, scores: Scores, positions: RowColumn) -> Sequence[str]:
+def node_names(search: Search, scores: Scores, positions: RowColumn) -> Sequence[str]:
+    """The names of the scored nodes at these positions."""
     view, nodes = scores.nodes, search.snapshot.nodes
     rows = positions if view.whole else view.row_numbers()[positions]
     # Rows of a decision hold nodes; a comprehension is twice as fast as calls for each name.
     return [node.name for node in map(nodes.__getitem__, rows.tolist()) if node is not None]
 
 
-def _kept(score: PluginScore, positions: RowColumn) -> KeptScore:
+def kept_score(score: PluginScore, positions: RowColumn) -> KeptScore:
+    """One plugin's points of the nodes at these positions."""
     scored, answered = score.scored, score.answered
     of_best = answered if isinstance(answered, int) else answered[positions]
     if isinstance(scored, int):

@@ -10,20 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from stellwerk_cli.commands.door import DoorAddress, add_door_arguments, door_address
 from stellwerk_cli.commands.port_arguments import (
-    PortAddress,
     add_exit_code_argument,
     add_namespace_argument,
     add_output_arguments,
-    add_port_arguments,
-    port_address,
     split_name,
 )
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.names import suggestion
 
 if TYPE_CHECKING:
-    from stellwerk.client.operator_port import OperatorPort
+    from stellwerk_cli.commands.door import Door
     from stellwerk_cli.commands.output import Shown
     from stellwerk_kube.json_values import JsonObject
 
@@ -97,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_output_arguments(parser)
     add_exit_code_argument(parser, "a pod or a claim waits, or none would fit on the node")
-    add_port_arguments(parser)
+    add_door_arguments(parser)
     parser.set_defaults(log_level="warning")
 
 
@@ -106,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415
 
     kind, name = _kind_and_name(options.what)
-    address = port_address(options)
+    address = door_address(options)
     if kind in {"node", "device"}:
         namespace = ""
     else:
@@ -137,15 +135,15 @@ def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
 
 
 async def _explain(
-    address: PortAddress, kind: str, namespace: str, name: str, options: argparse.Namespace
+    address: DoorAddress, kind: str, namespace: str, name: str, options: argparse.Namespace
 ) -> bool:
     """Print the answer; whether it is a no: something waits."""
+    from stellwerk_cli.commands.door import open_door  # noqa: PLC0415
     from stellwerk_cli.commands.explained_devices import CLAIM, DEVICE  # noqa: PLC0415
     from stellwerk_cli.commands.explained_group import GROUP  # noqa: PLC0415
     from stellwerk_cli.commands.explained_node import NODE  # noqa: PLC0415
     from stellwerk_cli.commands.explained_pod import POD  # noqa: PLC0415
     from stellwerk_cli.commands.explained_workload import WORKLOAD  # noqa: PLC0415
-    from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
     from stellwerk_cli.commands.output import show  # noqa: PLC0415
 
     form, watch = options.output, options.watch
@@ -161,19 +159,23 @@ async def _explain(
             lambda claim: claim["state"] != "allocated",
         ),
     }
-    async with open_port(address) as port:
+    async with open_door(address) as door:
         if kind in asked:
             path, shown, is_no = asked[kind]
-            answer = await show(lambda: port.ask_json(path), form, shown, watch=watch)
+            answer = await show(lambda: door.ask_json(path), form, shown, watch=watch, door=door)
             return is_no(answer)
         answer = await show(
-            lambda: _workload(options, port, kind, namespace, name), form, WORKLOAD, watch=watch
+            lambda: _workload(options, door, kind, namespace, name),
+            form,
+            WORKLOAD,
+            watch=watch,
+            door=door,
         )
         return bool(answer["waiting"])
 
 
 async def _workload(
-    options: argparse.Namespace, port: "OperatorPort", kind: str, namespace: str, name: str
+    options: argparse.Namespace, port: "Door", kind: str, namespace: str, name: str
 ) -> Mapping[str, Any]:
     """The pods of a controller, those that wait by the reason that the operator gives."""
     from stellwerk.answers.answer import codec  # noqa: PLC0415

@@ -11,6 +11,7 @@ from typing import Final
 from stellwerk.answers.pod import (
     DecisionFields,
     LastPreemption,
+    PlacementNow,
     PodExplanation,
     PreemptedBy,
     PreemptionNow,
@@ -75,6 +76,7 @@ def print_pod(explanation: PodExplanation, to: Printer) -> None:
         _print_last_preemption(explanation.last_preemption, to)
     if explanation.decision is not None:
         _print_decision(explanation.decision, explanation.node or "", to)
+    _print_as_read(explanation, to)
     _print_queue(explanation, to)
     if explanation.verdicts is None:
         _print_devices(explanation, to)
@@ -153,6 +155,27 @@ def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
         others = decision.others
         to.say(f"Why the others were not, counted {ago(others.counted_at)}:")
         _print_reasons(((each.plugin, each.nodes, each.reasons, ()) for each in others.reasons), to)
+
+
+def _print_as_read(explanation: PodExplanation, to: Printer) -> None:
+    """The parts that only the answer of a cluster that is read has."""
+    if explanation.placement_now is not None:
+        _print_placement(explanation.placement_now, explanation.node or "", to)
+    if explanation.scheduler_said is not None:
+        to.say(f"Its scheduler said: {explanation.scheduler_said}")
+
+
+def _print_placement(now: PlacementNow, own: str, to: Printer) -> None:
+    """Where a bound pod would go now, its own node in green."""
+    tie = "no tie" if now.tied < _MIN_TIED else f"a tie of {now.tied}"
+    to.say(
+        f"If it came now: {now.feasible} of {counted(now.nodes, 'node')} feasible, {tie}; it would "
+        f"get {now.node}."
+    )
+    if now.best:
+        _print_scores(now.best, now.tied, own, to)
+    else:
+        to.say("There is one feasible node, and nothing to score.")
 
 
 def _print_scores(best: Sequence[RankedNode], tied: int, chosen: str, to: Printer) -> None:

@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
@@ -55,6 +55,19 @@ _FORWARD_SECONDS: Final = 15.0
 _ANSWER_SECONDS: Final = 60.0
 _MAX_LEASES: Final = 100
 """Leases that are read to name those of other operators; a namespace of operators has a few."""
+
+
+class NoOperatorError(UnreachableError):
+    """No operator holds a lease that may be read."""
+
+    def __init__(self, message: str, others: Sequence[str]) -> None:
+        """`others`: leases that other operators hold, and why a lease could not be read."""
+        super().__init__(message)
+        self.others = others
+
+
+class LeasesUnreadableError(SchedulerError):
+    """The caller may read no lease that says whether there is an operator."""
 
 
 @asynccontextmanager
@@ -190,7 +203,7 @@ async def _leader(credentials: Credentials, address: PortAddress) -> _Leader:
                 refused.append(_missing_right(namespace, name))
         unread = "; ".join(refused)
         if not leases:
-            raise SchedulerError(unread)
+            raise LeasesUnreadableError(unread)
         held = {
             key: lease
             for key, lease in leases.items()
@@ -200,7 +213,7 @@ async def _leader(credentials: Credentials, address: PortAddress) -> _Leader:
             and (key == keys[0] or is_of_stellwerk(lease))
         }
         if not held:
-            raise UnreachableError(await _nobody(client, address, leases, unread))
+            raise await _nobody(client, address, leases, unread)
     # A holder that died, or left for the other lease, stays named until another one comes. Both
     # times are of operators' clocks, so that the one of this machine does not count.
     key = max(held, key=lambda each: held[each].record.renew_time)
@@ -219,8 +232,8 @@ async def _nobody(
     address: PortAddress,
     leases: Mapping[tuple[str, str], Lease | None],
     unread: str,
-) -> str:
-    """The reason for finding no operator, with the leases that operators of other names hold."""
+) -> NoOperatorError:
+    """The error for finding no operator, with the leases that operators of other names hold."""
     said = [f"no replica holds the lease {' or '.join(map('/'.join, leases))}"]
     other = leases.get(IN_PLACE)
     if other is not None and other.record.holder_identity:
@@ -230,6 +243,7 @@ async def _nobody(
         )
     if unread:
         said.append(unread)
+    named: list[str] = []
     try:
         path = f"{leases_path(address.lease_namespace)}?limit={_MAX_LEASES}"
         listed = map(Lease.of, (await client.get(path))["items"])
@@ -239,7 +253,8 @@ async def _nobody(
         named = [each.obj["metadata"]["name"] for each in listed if is_of_stellwerk(each)]
         if named:
             said.append(f"in {address.lease_namespace} Stellwerk holds {', '.join(named)}")
-    return "; ".join(said) + ": try --lease or --url"
+    others = [*named, *([unread] if unread else [])]
+    return NoOperatorError("; ".join(said) + ": try --lease or --url", others)
 
 
 @asynccontextmanager

@@ -10,13 +10,11 @@ from typing import Any, Final
 
 from stellwerk.models.act_syntax import MAX_REPLICAS
 from stellwerk.models.number_options import WholeNumber
+from stellwerk_cli.commands.door import DoorAddress, add_door_arguments, door_address
 from stellwerk_cli.commands.port_arguments import (
-    PortAddress,
     add_exit_code_argument,
     add_namespace_argument,
     add_output_arguments,
-    add_port_arguments,
-    port_address,
 )
 from stellwerk_kube.errors import ConfigurationError
 
@@ -94,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_output_arguments(parser)
     add_exit_code_argument(parser, "a pod gets no node, is lost, or cannot be evicted")
-    add_port_arguments(parser)
+    add_door_arguments(parser)
     parser.set_defaults(log_level="warning")
 
 
@@ -139,19 +137,19 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError("--last goes with --recording")
     from stellwerk_cli.commands.what_if_request import what_if_request  # noqa: PLC0415
 
-    request = what_if_request(options)
-    is_no = asyncio.run(_ask(port_address(options), request, options.output))
+    address, request = door_address(options), what_if_request(options)
+    is_no = asyncio.run(_ask(address, request, options.output))
     return 1 if is_no and options.exit_code else 0
 
 
-async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> bool:
+async def _ask(address: DoorAddress, body: dict[str, Any], form: str) -> bool:
     """Print the answer; whether a pod gets no node, or does not leave the one that is drained."""
-    from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
+    from stellwerk_cli.commands.door import open_door  # noqa: PLC0415
     from stellwerk_cli.commands.output import show  # noqa: PLC0415
     from stellwerk_cli.commands.what_if_table import WHAT_IF  # noqa: PLC0415
 
-    async with open_port(address) as port:
-        answer = await show(lambda: port.ask_json("/what-if", body), form, WHAT_IF)
+    async with open_door(address) as door:
+        answer = await show(lambda: door.ask_json("/what-if", body), form, WHAT_IF, door=door)
     return bool(answer["unplaced"] or answer.get("staying") or answer.get("lost"))
 
 
