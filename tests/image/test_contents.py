@@ -103,7 +103,7 @@ def part_of(place: str) -> str:
 
 
 def test_the_page_has_the_size_of_each_part(image: BuiltImage) -> None:
-    """Within a MiB or 5 %; with -s it prints what the page is to say."""
+    """Within a MiB or 5 %; a failure prints what the page is to say."""
     sizes: Counter[str] = Counter()
     for place, path in files(image.root):
         if path.is_file() and not path.is_symlink():
@@ -111,12 +111,9 @@ def test_the_page_has_the_size_of_each_part(image: BuiltImage) -> None:
     libraries = {place for place, _ in files(image.root) if part_of(place) == "the interpreter"}
     libraries = {place for place in libraries if ".so" in place}
     found = {part: size / 2**20 for part, size in sizes.items()}
-    print(*found.items(), sum(found.values()), len(libraries), sep="\n")
     table = PAGE.split("| part | MiB |")[1].split("\n\n")[0]
     rows = re.findall(r"^\| (.*) \| ([\d.]+) \|$", table, re.MULTILINE)
-    written = {
-        part: float(size) for part in found for name, size in rows if name.startswith(part)
-    }
+    written = {part: float(size) for part in found for name, size in rows if name.startswith(part)}
     assert written == pytest.approx(found, rel=0.05, abs=1)
     (total,) = re.findall(r"(\d+) MiB unpacked", PAGE)
     assert float(total) == pytest.approx(sum(found.values()), rel=0.05)

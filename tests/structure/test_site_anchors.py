@@ -1,4 +1,4 @@
-"""The check of the built site finds a link without its file, one without its anchor, and no other."""
+"""The check of the built site finds links without a file or without an anchor, and no others."""
 
 from pathlib import Path
 
