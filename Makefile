@@ -253,6 +253,7 @@ SPHINX = PYTHONPATH=operator $(SITE)/bin/python -m sphinx --quiet --fail-on-warn
 .PHONY: docs
 docs: docs-reference ## the site, without a network: build/docs/index.html; a link that leads nowhere is an error
 	@$(SPHINX) --builder html docs build/docs
+	@$(BIN)/python -m tests.structure.site_anchors build/docs
 	@echo build/docs/index.html
 
 .PHONY: pictures

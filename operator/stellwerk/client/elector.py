@@ -1,9 +1,13 @@
-"""Leader election on a Lease, as client-go's `leaderelection` does it, and stricter where it errs.
+"""Leader election on a Lease, as in client-go's `leaderelection`, but stricter.
 
-`leadership` runs one elector and opens what stands behind the fence. A candidate judges by when, on
-its own monotonic clock, it last saw the record change, never by the times that stand in it. Unlike
-client-go, the renew deadline counts from when the last successful renewal was *sent*, a holder that
-sees another's name ends at once, and a lease that was seen held and then deleted is waited out.
+`leadership` runs one elector, and opens the fence for writes. A candidate measures a lease's age on
+its own monotonic clock, from the last change that it saw; it ignores the times in the record. Three
+rules differ from client-go:
+
+- The renew deadline counts from the moment when the last successful renewal was *sent*.
+- A holder that reads another name in the lease ends at once.
+- If a held lease is deleted, a candidate waits as if it still existed.
+
 Invariant: the fence closes at least `margin_seconds` before another candidate may take the lease.
 """
 

@@ -1,7 +1,7 @@
-"""Decisions on a fork with what is supposed: other nodes, pods or profiles, acts of a user.
+"""Decisions on a fork with supposed changes: other nodes, pods or profiles, or acts of a user.
 
 The operator's port calls `what_if` (`serving.explanations`); `stellwerk what-if` and the page ask
-the port. Scaling, deletion, relabelling and taints are in `supposed_changes`. Invariant: pods are
+that port. Scaling, deletion, relabelling and taints are in `supposed_changes`. Invariant: pods are
 decided one after the other as the scheduler would, each placed on the fork before the next; nothing
 reaches the World itself.
 """

@@ -1,9 +1,9 @@
-"""The wrapper of plugins that do not come with Stellwerk: their faults end at the attempt.
+"""The wrapper of plugins from other packages: a fault ends the attempt and nothing else.
 
 The assembly wraps each such plugin. Plugins that come with Stellwerk are called directly, and pay
 nothing. Invariants: a call of an isolated plugin returns the form that its extension point asks
-for, or raises a PluginFailure that names plugin and point. Where its answers are cached by a part
-of the pod, the plugin can read only that part.
+for, or raises a PluginFailure that names plugin and point. If answers are cached by a part of the
+pod, the plugin can read only that part.
 """
 
 import logging

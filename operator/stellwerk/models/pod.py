@@ -1,9 +1,9 @@
 """A pod as the scheduler sees it: parsed once per change, sharing what many pods have in common.
 
-Whole pods do not repeat, but three parts do. A `SchedulingSpec` (what the pod asks for) and a
-`LabelSet` (namespace and labels) are interned and compared by identity; a `PodInfo` is the small
-rest. Called by event handlers and `decide`. Invariant: a record says all that the scheduler ever
-asks of a pod; the object itself need not be kept.
+Whole pods differ, but their parts repeat. A `SchedulingSpec` (what the pod asks for) and a
+`LabelSet` (namespace and labels) are interned and compared by identity. A `PodInfo` is the small
+part that differs. Called by event handlers and `decide`. Invariant: a record has everything that
+the scheduler reads of a pod, so the object itself is not kept.
 """
 
 import sys

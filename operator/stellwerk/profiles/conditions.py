@@ -1,9 +1,8 @@
-"""The conditions in the status of a SchedulerProfile: what each says, and why.
+"""The conditions in the status of a SchedulerProfile: the meaning and the reasons of each.
 
 `ProfileStatusWriter` writes them and lists them; `spec/status_fields.py` has their schema. Each
-function makes the statement of one condition. Invariant: Accepted and Active are always stated,
-Overlapping for every profile with a selector. The others are stated only after something was wrong
-once, and from then on.
+function computes one condition. Invariant: Accepted and Active are always present, and Overlapping
+for every profile with a selector. Another condition appears at the first fault, and stays.
 """
 
 from collections import Counter

@@ -101,7 +101,7 @@ class ServedProfile:
         self.loaded = loaded
         self.scheduler_name = loaded.scheduler_name
         self.selected = loaded.selected
-        """The pods that it schedules without their naming it; None: there are none."""
+        """The pods that it schedules although they do not name it; None: there are none."""
         self.limit = loaded.namespaces
         """The namespaces whose pods it schedules; None: all."""
         self.framework = framework

@@ -1,7 +1,7 @@
-"""ElasticQuota objects, and what the pods of each namespace use.
+"""ElasticQuota objects, and the usage of each namespace.
 
-Invariant: one quota counts for a namespace, the oldest; one that makes no sense counts as far as it
-does, and says in `faults` what is left out.
+Invariant: only the oldest quota of a namespace counts. If parts of a quota are invalid, the valid
+parts count, and `faults` names the others.
 """
 
 from collections.abc import Callable, Iterable, Mapping

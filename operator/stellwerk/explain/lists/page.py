@@ -1,6 +1,6 @@
-"""The part of a list that is asked for: where it begins, how long it is, and which pods.
+"""The requested part of a list: its offset, its length, and the pods to include.
 
-Every module of this folder uses it, and `serving.explanations` makes it of a request. Invariant: a
+Every module of this folder uses it. `serving.explanations` creates it from a request. Invariant: a
 page holds at most MAX_ENTRIES entries.
 """
 

@@ -1,9 +1,10 @@
-"""The targets of nodes: asked for as a plan, taken over when there is one, followed pod by pod.
+"""The target of each node: taken from the newest plan, and updated with each pod.
 
-GpuPatternPlan owns one. Invariant: what is open follows from the last plan and the pods that came
-and went since; a pod that left opens its slot again, one that took another's room closes what does
-not fit beside it. What is open in a row fits, beside its pods and all at once, on the devices that
-it names and within the row's idle cpu; memory is a mean, and kept as far as means go.
+GpuPatternPlan owns one. Invariant: the open slots follow from the last plan and from the pods that
+came and went since. A pod that leaves opens its slot again; a pod that takes other room closes the
+slots that no longer fit. All open slots of a row fit at the same time, with its pods, on the
+devices that they name and within the row's idle cpu. Memory counts only as the mean of a kind of
+pods.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""`spec.selector` of a SchedulerProfile: pods that it schedules without their naming it.
+"""`spec.selector` of a SchedulerProfile: pods that it schedules although they do not name it.
 
 `spec_fields` has it as a field. The selectors of all profiles together, which find the profile of a
 pod, are `world/profile_selectors.py`. Invariant: what a selector says of one pod depends on the

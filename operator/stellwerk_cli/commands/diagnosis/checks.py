@@ -1,8 +1,8 @@
 """The checks of `stellwerk doctor` that read the API: definition, pods, lease, profiles and so on.
 
-`commands.doctor` runs them in this order, and those of `port_checks` behind them. Invariant: a
-finding's own words hold names, reasons and numbers alone (`allowed_text`); messages of the cluster
-and lines of logs are quoted apart from them.
+`commands.doctor` runs them in this order, and then those of `port_checks`. Invariant: a finding's
+own text has only names, reasons and numbers (`allowed_text`). Messages of the cluster and lines of
+logs are quoted separately.
 """
 
 from __future__ import annotations

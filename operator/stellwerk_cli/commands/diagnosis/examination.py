@@ -1,7 +1,7 @@
-"""One examination of a cluster: every check in its order, and what a bundle holds beside them.
+"""One examination of a cluster: every check in order, and the other contents of a bundle.
 
-`commands.doctor` prints the findings, `bundle` writes the rest. Invariant: a check that cannot be
-made is a finding, and the next one is made.
+`commands.doctor` prints the findings, `bundle` writes the rest. Invariant: a check that fails to
+run is a finding, and the next check runs.
 """
 
 from __future__ import annotations
