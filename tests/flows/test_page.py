@@ -217,8 +217,8 @@ async def test_it_is_used_by_keyboard_alone(
         await tab_to(page, "Profiles")
         await keys.press("Enter")
         await expect(page.get_by_role("heading", name="Profiles")).to_be_visible()
-        await tab_to(page, "pod-name")
-        await keys.type("default/large")
+        await tab_to(page, "find")
+        await keys.type("large")
         await keys.press("Enter")
         await expect(page.get_by_role("heading", name="default/large")).to_be_visible()
         await tab_to(page, "Nodes and the plugins that turn them away")
@@ -227,6 +227,42 @@ async def test_it_is_used_by_keyboard_alone(
         await keys.type("node-1")
         await keys.press("Enter")
         await expect(page.get_by_role("heading", name="If node-1 were drained")).to_be_focused()
+
+
+async def test_a_part_of_a_name_is_found_as_one_types_and_by_a_page_without_a_script(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(3)) as (tour, it):
+        page, keys = it.page, it.page.keyboard
+        await it.go("/")
+        await tab_to(page, "find")
+        await keys.type("wait")
+        suggested = page.locator("#suggestions a")
+        await expect(suggested).to_have_count(2)
+        await expect(page.locator("#suggested")).to_have_text("2 suggestions")
+        await keys.press("ArrowDown")
+        await keys.press("ArrowDown")
+        await expect(suggested.nth(1)).to_be_focused()
+        await keys.press("ArrowUp")
+        await keys.press("Escape")
+        await expect(page.locator("#suggestions")).to_be_hidden()
+        await expect(page.locator("#find")).to_be_focused()
+        await keys.type("s-1")
+        await expect(suggested).to_have_count(1)
+        await keys.press("ArrowDown")
+        await keys.press("Enter")
+        await expect(page.get_by_role("heading", name="team/waits-1")).to_be_visible()
+        async with window(it.page.context.browser, tour.url, java_script_enabled=False) as plain:
+            await plain.page.get_by_label("Find by a part of the name").last.fill("wait")
+            await plain.page.keyboard.press("Enter")
+            await expect(plain.page.locator("#found a")).to_have_count(2)
+            await plain.page.locator("#find").fill("arg")
+            await plain.page.keyboard.press("Enter")
+            await expect(plain.page.get_by_role("heading", name="team/large")).to_be_visible()
+            await plain.page.locator("#find").fill("lrage")
+            await plain.page.keyboard.press("Enter")
+            await expect(plain.page.get_by_role("heading", name="Not found")).to_be_visible()
+            await expect(plain.page.get_by_role("link", name="team/large")).to_be_visible()
 
 
 FORMS = {

@@ -38,6 +38,7 @@ from stellwerk.explain.lists.page import (
 )
 from stellwerk.explain.lists.profiles import profiles_page
 from stellwerk.explain.lists.queue import queue_page
+from stellwerk.explain.lists.search import search_page
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import OutOfTime, suggested
 from stellwerk.explain.what_if import what_if
@@ -151,6 +152,8 @@ class ExplanationRoutes:
         self.table.get("/explain/{namespace}/resourceclaims/{claim}")(self._explain_claim)
         self.table.get("/explain/{namespace}/owners/{kind}/{owner}")(self._owned)
         self.table.get("/explain/devices")(self._devices)
+        # Below /explain/, so that roles of before give the right to it.
+        self.table.get("/explain/search")(self._search)
         self.table.get("/queue")(self._queue)
         self.table.get("/queue/history")(self._history)
         self.table.get("/decisions")(self._decisions)
@@ -243,6 +246,20 @@ class ExplanationRoutes:
             return found
 
         return await self._answer(request, steps)
+
+    async def _search(self, request: web.Request) -> web.Response:
+        asked, page = self._explanations, _page(request)
+        (text,) = _asked(request, "q")
+        return await self._answer(
+            request,
+            lambda: search_page(
+                asked.world,
+                asked.without_profile().values(),
+                [each.name for each in asked.profile_objects()],
+                text,
+                page.limit,
+            ),
+        )
 
     async def _queue(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations

@@ -19,6 +19,7 @@ from stellwerk.answers.nodes import NodeExplanation, NodesPage
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.profiles import ProfilesPage
 from stellwerk.answers.queue import QueueHistoryPage, QueuePage
+from stellwerk.answers.search import SearchPage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import Supposition, WhatIf
 from stellwerk.answers.workload import OwnedPods
@@ -35,6 +36,7 @@ _ANSWERS: Final = (
     *_EXPLANATIONS,
     OwnedPods,
     *_OF_DEVICES,
+    SearchPage,
     QueuePage,
     QueueHistoryPage,
     DecisionsPage,
@@ -74,6 +76,7 @@ def openapi_document() -> Schema:
                 "node",
                 "state",
             ),
+            "/explain/search": _get(SearchPage, "objects by a part of their name"),
             "/queue": _get(QueuePage, "pods that wait"),
             "/queue/history": _get(QueueHistoryPage, "how many pods waited over the last hour"),
             "/decisions": _get(DecisionsPage, "pods that got a node, the last one first"),
@@ -129,6 +132,7 @@ def _get(answer: Kind, summary: str) -> Schema:
         GroupExplanation: _path_parameters("namespace", "group"),
         ClaimExplanation: _path_parameters("namespace", "claim"),
         OwnedPods: _path_parameters("namespace", "kind", "owner"),
+        SearchPage: [*_PAGE_PARAMETERS[:1], *_words("q")],
         QueuePage: [*_PAGE_PARAMETERS, *_words("q", "queue", "plugin")],
         DecisionsPage: [*_PAGE_PARAMETERS, *_words("q", "node")],
         ShadowDiff: _path_parameters("profile"),

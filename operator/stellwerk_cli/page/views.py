@@ -35,10 +35,10 @@ from stellwerk.answers.pod import (
     PodExplanation,
     RecomputedVerdicts,
     ScoreFields,
-    read_names_near,
 )
 from stellwerk.answers.profiles import ProfilesPage
 from stellwerk.answers.queue import QueueHistoryPage, QueuePage
+from stellwerk.answers.search import FoundObject, SearchPage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.answers.workload import OwnedPods
@@ -349,7 +349,7 @@ class Views:
             web.get("/owners/{namespace}/{kind}/{name}", self._shown(self._owner)),
             web.get("/profiles", self._shown(self._profiles)),
             web.get("/profiles/{name}", self._shown(self._profile)),
-            web.get("/pods", self._look_up),
+            web.get("/search", self._shown(self._search)),
             web.get("/pods/{namespace}/{name}", self._shown(self._pod)),
             web.get("/help", self._shown(self._help)),
             web.get("/what-if", self._shown(self._form)),
@@ -548,32 +548,36 @@ class Views:
         except SchedulerError as error:
             return None, f"{error}"
 
-    async def _look_up(self, request: web.Request) -> web.Response:
-        """From what was typed into the search field to the pod's own page."""
-        namespace, name = _pod_names(request.query.get("name", "").strip())
-        if not name:
-            raise web.HTTPSeeOther("/queue")
-        raise web.HTTPSeeOther(f"/pods/{quote(namespace, '')}/{quote(name, '')}")
+    async def _search(self, request: web.Request) -> web.Response:
+        """Objects by a part of their name; where only one is meant, its own page."""
+        text = " ".join(request.query.get("q", "").split())[:_LONGEST]
+        is_typing = "suggest" in request.query
+        found = await self._found(text, _FEW if is_typing else _PER_PAGE)
+        so_called = [each for each in found.items if text in {each.name, _last_part(each.name)}]
+        is_shown = is_typing or request.query.get("format") == "json"
+        if not is_shown and (found.total == 1 or len(so_called) == 1):
+            raise web.HTTPSeeOther(place_of((so_called or found.items)[0]))
+        return self._page(
+            request,
+            "search.html",
+            status=200 if found.total or not text or is_typing else _NOT_FOUND,
+            follow=0,
+            answer=found,
+            command="\n".join(command(*each.words, f"--match={text}") for each in LISTS[:3])
+            if text
+            else "",
+            found=found,
+            text=text,
+        )
+
+    async def _found(self, text: str, limit: int) -> SearchPage:
+        query = urlencode({"q": text, "limit": limit}, quote_via=quote)
+        return await self._answers.get(f"/explain/search?{query}", SearchPage)
 
     async def _pod(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         path = f"/explain/{quote(namespace, '')}/{quote(name, '')}"
-        try:
-            explanation = await self._answers.get(path, PodExplanation)
-        except PortRefusal as refusal:
-            if refusal.status != _NOT_FOUND:
-                raise
-            near = [f"{namespace}/{each}" for each in read_names_near(f"{refusal}")]
-            error = f"{refusal}".partition("; ")[0]
-            return self._page(
-                request,
-                "error.html",
-                status=_NOT_FOUND,
-                error=error,
-                near=near,
-                typed=name,
-                whole="",
-            )
+        explanation = await self._answers.get(path, PodExplanation)
         served = (await self._answers.get("/profiles", ProfilesPage)).items
         by = explanation.selected_by
         profile = next(
@@ -667,16 +671,37 @@ class Views:
                 return await view(request)
             except PortRefusal as refusal:
                 status = refusal.status if refusal.status in {401, 403, 404, 422, 429} else 502
-                return self._failed(request, status, f"{refusal}")
+                near = await self._near(request) if status == _NOT_FOUND else ()
+                return self._failed(request, status, f"{refusal}", near)
             except SchedulerError as error:
                 return self._failed(request, 503, f"{error}")
 
         return handler
 
-    def _failed(self, request: web.Request, status: int, error: str) -> web.Response:
-        whole = request.path if request.query and request.path in _LISTED else ""
+    async def _near(self, request: web.Request) -> Sequence[FoundObject]:
+        """Objects whose names are like that of a page whose subject is not there."""
+        name = _last_part(request.match_info.get("name", ""))[:_LONGEST]
+        if not name or request.path.startswith("/search"):
+            return ()
+        try:
+            found = await self._found(name, _FEW)
+        except SchedulerError:
+            # They are an offer. The page says without them that there is nothing of that name.
+            return ()
+        return found.items or found.near or ()
+
+    def _failed(
+        self, request: web.Request, status: int, error: str, near: Sequence[FoundObject] = ()
+    ) -> web.Response:
         return self._page(
-            request, "error.html", status=status, error=error, near=[], typed="", whole=whole
+            request,
+            "error.html",
+            status=status,
+            # The names that the operator tells in one line are links below it.
+            error=error.partition("; ")[0] if near else error,
+            is_missing=status == _NOT_FOUND,
+            near=near,
+            whole=request.path if request.query and request.path in _LISTED else "",
         )
 
     def _page(
@@ -735,6 +760,7 @@ def _environment() -> Environment:
         "decided_as": decided_as,
         "local_time": local_time,
         "segment": _segment,
+        "place_of": place_of,
         "device_path": _device_path,
         "lines": _lines,
         "words": _words,
@@ -785,6 +811,29 @@ def _pod_names(key: str) -> tuple[str, str]:
     """(namespace, name) of a pod that was typed: its name alone is one in the namespace default."""
     namespace, slash, name = key.rpartition("/")
     return namespace if slash else "default", name
+
+
+def place_of(found: FoundObject) -> str:
+    """The address of an object's page."""
+    namespace, _, name = found.name.rpartition("/")
+    parts = [quote(each, "") for each in (namespace, name) if each]
+    below = _PLACES.get(found.kind) or f"owners/{quote(namespace, '')}/{quote(found.kind, '')}"
+    return f"/{'/'.join([below, *(parts if found.kind in _PLACES else parts[-1:])])}"
+
+
+_PLACES: Final = {
+    "Pod": "pods",
+    "Node": "nodes",
+    "PodGroup": "groups",
+    "ResourceClaim": "claims",
+    "SchedulerProfile": "profiles",
+}
+"""Folders of the pages by kind; other kinds are controllers."""
+
+
+def _last_part(name: str) -> str:
+    """A name without its namespace."""
+    return name.rpartition("/")[2]
 
 
 def _device_path(name: str) -> str:

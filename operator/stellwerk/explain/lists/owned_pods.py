@@ -14,10 +14,14 @@ from stellwerk.world.world import World
 
 _MAX_PODS: Final = 500
 """Pods that are listed. The answer counts all of them."""
+_TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 def owned_pods(world: World, namespace: str, owner: str) -> Steps[OwnedPods]:
-    """The pods that a controller, KIND/NAME, made in a namespace, those that wait first."""
+    """The pods that a controller, KIND/NAME, made in a namespace, those that wait first.
+
+    Those of a Deployment are the pods of its ReplicaSets.
+    """
     waiting, placed = list[OwnedPod](), list[OwnedPod]()
     entries = list(world.queue.entries.items())
     yield
@@ -45,7 +49,9 @@ def owned_pods(world: World, namespace: str, owner: str) -> Steps[OwnedPods]:
 
 
 def _is_of(pod: PodInfo, namespace: str, owner: str) -> bool:
-    return pod.namespace == namespace and pod.owner is not None and owner_of(pod) == owner
+    if pod.namespace != namespace or pod.owner is None:
+        return False
+    return owner in {owner_of(pod), controller_of(pod)}
 
 
 def owner_of(pod: PodInfo) -> str:
@@ -54,3 +60,15 @@ def owner_of(pod: PodInfo) -> str:
         return ""
     kind, name, _ = pod.owner
     return f"{kind.rpartition(' ')[2]}/{name}"
+
+
+def controller_of(pod: PodInfo) -> str:
+    """KIND/NAME of the controller that a user made: a Deployment, not its ReplicaSet.
+
+    Empty: no controller made the pod. A Deployment names its ReplicaSets after itself and the hash
+    of the template, which it also gives the pods as a label.
+    """
+    owner, template = owner_of(pod), pod.labels.get(_TEMPLATE_HASH)
+    if template and owner.startswith("ReplicaSet/") and owner.endswith(f"-{template}"):
+        return f"Deployment/{owner.removeprefix('ReplicaSet/').removesuffix(f'-{template}')}"
+    return owner

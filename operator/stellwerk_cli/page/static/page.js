@@ -104,6 +104,58 @@ if (period > 0) {
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.getElementById("answer")?.focus();
 
+// Suggestions for the name that is being typed: links out of the page that Enter leads to.
+const find = document.getElementById("find");
+const suggestions = document.getElementById("suggestions");
+const TYPING_PAUSE_MS = 150; // shorter than the pause after a word, longer than that between letters
+let typing = 0;
+let asked = null;
+
+async function suggest() {
+  asked?.abort();
+  asked = new AbortController();
+  const text = find.value.trim();
+  if (!text) return closeSuggestions();
+  try {
+    const query = new URLSearchParams({ q: text, suggest: "yes" });
+    const answer = await fetch(`/search?${query}`, { signal: asked.signal });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const found = fresh.getElementById("found");
+    document.getElementById("suggested").textContent = found ? `${found.children.length} suggestions` : "Nothing is called so.";
+    suggestions.replaceChildren(...(found ? [found] : []));
+    suggestions.hidden = !found;
+  } catch (error) {
+    if (error.name !== "AbortError") closeSuggestions();
+  }
+}
+
+function closeSuggestions() {
+  suggestions.hidden = true;
+  suggestions.replaceChildren();
+}
+
+find.addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(suggest, TYPING_PAUSE_MS);
+});
+find.form.addEventListener("keydown", (event) => {
+  const links = [...suggestions.querySelectorAll("a")];
+  const at = links.indexOf(document.activeElement);
+  if (event.key === "Escape") {
+    closeSuggestions();
+    find.focus();
+  } else if (event.key === "ArrowDown" && links.length) {
+    links[Math.min(at + 1, links.length - 1)].focus();
+    event.preventDefault();
+  } else if (event.key === "ArrowUp" && at >= 0) {
+    (links[at - 1] || find).focus();
+    event.preventDefault();
+  }
+});
+find.form.addEventListener("focusout", (event) => {
+  if (!find.form.contains(event.relatedTarget)) closeSuggestions();
+});
+
 document.addEventListener("scroll", markEdges, { capture: true, passive: true });
 addEventListener("resize", markEdges);
 document.addEventListener("click", (event) => {

@@ -150,8 +150,6 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
             group = await shown(window, "/groups/default/team")
             assert "/pods/default/member" in group
             assert "/groups/default/team" in await shown(window, "/pods/default/member")
-            _, near = await window.get("/pods/default/we")
-            assert '<a class="name" href="/pods/default/web">default/web</a>' in near
             profiles = await shown(window, "/profiles")
             assert 'chip good">✓ Accepted: True' in profiles
             assert "Overlapping: True" not in profiles
@@ -613,19 +611,58 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(
 @pytest.mark.parametrize(
     ("typed", "place"),
     [
-        pytest.param("shop/web", "/pods/shop/web", id="with a namespace"),
-        pytest.param("web", "/pods/default/web", id="without one"),
-        pytest.param("//evil.example/x", "/pods/%2F%2Fevil.example/x", id="another site"),
-        pytest.param("", "/queue", id="nothing"),
+        pytest.param("default/gated", "/pods/default/gated", id="a whole name"),
+        pytest.param("mall", "/nodes/small", id="a part of one name"),
+        pytest.param("LARGE", "/pods/default/large", id="capitals"),
+        pytest.param("tainted", "/nodes/tainted", id="a node"),
+        pytest.param("stellwerk", "/profiles/stellwerk", id="a profile"),
+        pytest.param("used", "/claims/default/used", id="a claim"),
+        pytest.param("team", "/groups/default/team", id="a group"),
+        pytest.param("packed", "/owners/default/Deployment/packed", id="a controller"),
     ],
 )
-async def test_what_is_searched_for_is_a_page_of_this_site(typed: str, place: str) -> None:
-    async with opened() as window:
+async def test_a_part_of_one_name_leads_to_its_page(typed: str, place: str) -> None:
+    labels = {"pod-template-hash": "5d9f"}
+    packed = owned(make_pod("p-1", labels=labels, scheduler_name="x"), name="packed-5d9f")
+    async with varied(packed, make_group("team", 2)) as window:
         asked = window.plain().get(
-            f"{window.origin}/pods", params={"name": typed}, allow_redirects=False
+            f"{window.origin}/search", params={"q": typed}, allow_redirects=False
         )
         async with asked as answer:
             assert (answer.status, answer.headers["Location"]) == (303, place)
+        assert (await window.get(place))[0] == 200
+
+
+async def test_several_names_are_a_list_and_none_is_not_found_with_what_is_near() -> None:
+    async with varied(make_pod("big", namespace="ml"), make_pod("bigger", namespace="a")) as window:
+        page = words_of(await shown(window, "/search?q=bi"))
+        assert "ml/big pod, unserved" in page
+        assert "<title>a/bigger" in await shown(window, "/search?q=big+a/")
+        several = await shown(window, "/search?q=a")
+        assert 'href="/nodes/tainted"' in several
+        assert 'href="/pods/default/large"' in several
+        status, near = await window.get("/search?q=lrage")
+        assert (status, '<h1 id="title">Not found' in near) == (404, True)
+        assert 'href="/pods/default/large"' in near
+        status, page = await window.get("/search?q=%22%3E%3Cscript%3E")
+        assert (status, Markup(page).tags.count("script")) == (404, 1)
+        assert "Type a part of a name" in await shown(window, "/search")
+        status, page = await window.get(f"/search?q={'x' * 999}")
+        assert status == 404
+
+
+async def test_what_is_not_there_is_not_found_and_names_like_it_are_links() -> None:
+    async with varied() as window:
+        for path, place in {
+            "/pods/default/we": "/pods/default/web",
+            "/pods/elsewhere/web": "/pods/default/web",
+            "/nodes/smal": "/nodes/small",
+            "/claims/default/usde": "/claims/default/used",
+            "/profiles/stelwerk": "/profiles/stellwerk",
+        }.items():
+            status, page = await window.get(path)
+            assert (status, "<h1>Not found</h1>" in page) == (404, True), path
+            assert f'href="{place}"' in page, path
 
 
 async def test_a_list_is_shown_a_page_at_a_time() -> None:
