@@ -17,7 +17,7 @@ from stellwerk.client.operator_port import NoAnswer
 from stellwerk_cli.page.server import open_page
 from tests.support.builders import make_pod
 from tests.support.hostile_answers import hostile_answers
-from tests.support.page_window import ScriptedPort
+from tests.support.page_window import NOW, ScriptedPort
 from tests.support.processes import Process, fetch, running, server_of, until
 from tests.support.repository import ROOT
 
@@ -252,7 +252,9 @@ async def test_a_part_of_a_name_is_found_as_one_types_and_by_a_page_without_a_sc
         await keys.press("ArrowDown")
         await keys.press("Enter")
         await expect(page.get_by_role("heading", name="team/waits-1")).to_be_visible()
-        async with window(it.page.context.browser, tour.url, java_script_enabled=False) as plain:
+        chromium = page.context.browser
+        assert chromium is not None
+        async with window(chromium, tour.url, java_script_enabled=False) as plain:
             await plain.page.get_by_label("Find by a part of the name").last.fill("wait")
             await plain.page.keyboard.press("Enter")
             await expect(plain.page.locator("#found a")).to_have_count(2)
@@ -263,6 +265,43 @@ async def test_a_part_of_a_name_is_found_as_one_types_and_by_a_page_without_a_sc
             await plain.page.keyboard.press("Enter")
             await expect(plain.page.get_by_role("heading", name="Not found")).to_be_visible()
             await expect(plain.page.get_by_role("link", name="team/large")).to_be_visible()
+
+
+async def test_a_row_of_the_queue_is_opened_and_a_header_sorts_by_keyboard(
+    require_tool: Callable[[str], str],
+) -> None:
+    port = ScriptedPort()
+    alike = {
+        "namespace": "shop",
+        "longestWaiting": "shop/web-1",
+        "queues": {"unschedulablePods": 9},
+    }
+    alike |= {"profiles": ["stellwerk"], "priority": 0, "attempts": 3, "waitsSince": NOW}
+    group = {
+        **alike,
+        "controller": "Deployment/web",
+        "pods": 150,
+        "rejectedBy": ["NodeResourcesFit"],
+    }
+    port.answers["/queue"] |= {"total": 150, "groups": [group], "groupsTotal": 1}
+    async with (
+        open_page(port) as url,
+        browser(require_tool) as chromium,
+        window(chromium, url, viewport={"width": 1400, "height": 900}) as it,
+    ):
+        page, keys = it.page, it.page.keyboard
+        await it.go("/queue")
+        await tab_to(page, "Attempts")
+        await keys.press("Enter")
+        header = page.get_by_role("columnheader", name="Attempts")
+        await expect(header).to_have_attribute("aria-sort", "ascending")
+        await tab_to(page, "150 pods")
+        await keys.press("Enter")
+        row = page.get_by_role("link", name="150 pods", exact=True)
+        await expect(row).to_have_attribute("aria-expanded", "true")
+        assert "open=shop" in page.url
+        assert "sort=attempts" in page.url
+        assert any("controller=shop%2FDeployment%2Fweb" in path for path, _ in port.asked)
 
 
 FORMS = {

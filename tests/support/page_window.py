@@ -31,7 +31,7 @@ def empty_answers() -> dict[str, Any]:
             "everySeconds": 5.0,
             "items": [{"at": NOW, "scheduled": 0, **queues}],
         },
-        "/queue": {"counts": queues, "total": 0, "items": []},
+        "/queue": {"counts": queues, "total": 0, "items": [], "groups": [], "groupsTotal": 0},
         "/decisions": {"total": 0, "items": []},
         "/nodes": {"total": 0, "items": []},
         "/profiles": {"items": [], "refused": [], "objects": []},

@@ -23,6 +23,7 @@ from aiohttp import web
 
 from stellwerk.answers.answer import Kind, codec
 from stellwerk.answers.pod import names_near
+from stellwerk.answers.queue import BY_CONTROLLER
 from stellwerk.answers.what_if import Supposition, WhatIf
 from stellwerk.explain.lists.claims import explain_claim
 from stellwerk.explain.lists.decisions import decisions_page
@@ -37,7 +38,7 @@ from stellwerk.explain.lists.page import (
     natural_order,
 )
 from stellwerk.explain.lists.profiles import profiles_page
-from stellwerk.explain.lists.queue import queue_page
+from stellwerk.explain.lists.queue import QueueOrder, queue_page
 from stellwerk.explain.lists.search import search_page
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import OutOfTime, suggested
@@ -263,15 +264,18 @@ class ExplanationRoutes:
 
     async def _queue(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations
-        words = _asked(request, "q", "queue", "plugin")
+        text, queue, plugin, controller = _asked(request, "q", "queue", "plugin", "controller")
+        sort, by = _asked(request, "sort", "by")
+        wanted = (text, queue, plugin, "", controller, request.query.get("reason"))
         return await self._answer(
             request,
             lambda: queue_page(
                 asked.world,
                 page,
                 asked.without_profile().values(),
-                PodsAsked(*words),
+                PodsAsked(*wanted),
                 asked.unserved.is_unserved,
+                QueueOrder(sort, by == BY_CONTROLLER),
             ),
         )
 

@@ -133,7 +133,10 @@ def _get(answer: Kind, summary: str) -> Schema:
         ClaimExplanation: _path_parameters("namespace", "claim"),
         OwnedPods: _path_parameters("namespace", "kind", "owner"),
         SearchPage: [*_PAGE_PARAMETERS[:1], *_words("q")],
-        QueuePage: [*_PAGE_PARAMETERS, *_words("q", "queue", "plugin")],
+        QueuePage: [
+            *_PAGE_PARAMETERS,
+            *_words("q", "queue", "plugin", "controller", "reason", "sort", "by"),
+        ],
         DecisionsPage: [*_PAGE_PARAMETERS, *_words("q", "node")],
         ShadowDiff: _path_parameters("profile"),
         ProfilesPage: [],

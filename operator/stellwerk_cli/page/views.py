@@ -37,7 +37,13 @@ from stellwerk.answers.pod import (
     ScoreFields,
 )
 from stellwerk.answers.profiles import ProfilesPage
-from stellwerk.answers.queue import QueueHistoryPage, QueuePage
+from stellwerk.answers.queue import (
+    BY_CONTROLLER,
+    QUEUE_COLUMNS,
+    PendingGroup,
+    QueueHistoryPage,
+    QueuePage,
+)
 from stellwerk.answers.search import FoundObject, SearchPage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
@@ -54,7 +60,7 @@ from stellwerk_cli.page.supposition_form import (
     supposition,
     with_weights,
 )
-from stellwerk_kube.clock import parse_moment
+from stellwerk_kube.clock import SystemClock, parse_moment
 from stellwerk_kube.compatibility import decided_as
 from stellwerk_kube.errors import ApiError, ConfigurationError, SchedulerError
 from stellwerk_kube.untrusted_text import printable, printable_lines
@@ -234,6 +240,8 @@ class ListPage:
     """The path of the operator's port; empty: the same as the page's."""
     unless_asked: Mapping[str, str] = field(default_factory=dict)
     """Asked for as well, unless the address says otherwise."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Columns that the list can be sorted by: key → title."""
 
 
 LISTS: Final = (
@@ -242,6 +250,7 @@ LISTS: Final = (
         QueuePage,
         ("stellwerk", "queue", "--all-namespaces"),
         {"q": "--match", "queue": "--queue", "plugin": "--plugin"},
+        columns=QUEUE_COLUMNS,
     ),
     ListPage(
         "/decisions",
@@ -330,6 +339,75 @@ class WeightsTrial:
     mistake: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the address of a list asks for."""
+
+    page: ListPage
+    number: int
+    """The page of the list, from 1."""
+    words: Mapping[str, str]
+    """The text of each filter, perhaps empty."""
+    kept: Mapping[str, str]
+    """What links to other pages of the same list have in their address, too."""
+
+    @classmethod
+    def of(cls, page: ListPage, request: web.Request) -> Asked:
+        """Read the address of a request for a list."""
+        words = {key: request.query.get(key, "").strip()[:_LONGEST] for key in page.filters}
+        return cls(page, _page_number(request), words, {key: it for key, it in words.items() if it})
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """The filters that are set."""
+        return {key: word for key, word in self.words.items() if word}
+
+    def path(self, more: Mapping[str, str]) -> str:
+        """The question to the operator; filters go before what else is asked for."""
+        part = {"limit": _PER_PAGE, "offset": (self.number - 1) * _PER_PAGE}
+        query = urlencode({**part, **more, **self.filters}, quote_via=quote)
+        return f"{self.page.asks or self.page.address}?{query}"
+
+    @property
+    def command(self) -> str:
+        """The same question in a terminal."""
+        options = (f"{self.page.filters[key]}={word}" for key, word in self.filters.items())
+        return command(*self.page.words, *options)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What the templates of lists have in common."""
+        return {
+            "number": self.number,
+            "asked": self.words,
+            "filters": self.kept,
+            "kept": address_of(self.kept),
+            "columns": self.page.columns,
+        }
+
+
+def address_of(query: Mapping[str, str], **changed: str) -> str:
+    """The rest of an address behind another part of its query; what is changed to "" is left out.
+
+    A page of the list and an opened row belong to the one order in which they were seen.
+    """
+    whole = {key: text for key, text in {**query, **changed}.items() if text or key == "reason"}
+    return "".join(f"&{urlencode({key: text}, quote_via=quote)}" for key, text in whole.items())
+
+
+def group_key(group: PendingGroup) -> str:
+    """The name of a row of pods in an address."""
+    return "|".join([group.namespace, group.controller or "", *(group.rejected_by or ())])
+
+
+def group_filter(group: PendingGroup) -> dict[str, str]:
+    """The filter of the pods of a row."""
+    return {
+        "controller": f"{group.namespace}/{group.controller}",
+        "reason": ",".join(group.rejected_by or ()),
+    }
+
+
 class Views:
     """Handlers of every page."""
 
@@ -340,7 +418,8 @@ class Views:
         self._templates = _environment()
         self.routes = [
             web.get("/", self._shown(self._overview)),
-            *(web.get(each.address, self._shown(partial(self._list, each))) for each in LISTS),
+            web.get("/queue", self._shown(self._queue)),
+            *(web.get(each.address, self._shown(partial(self._list, each))) for each in LISTS[1:]),
             *(
                 web.get(each.address, self._shown(partial(self._subject, each)))
                 for each in SUBJECTS
@@ -364,7 +443,7 @@ class Views:
         history, decisions, waiting, nodes = await asyncio.gather(
             ask("/queue/history", QueueHistoryPage),
             ask(f"/decisions?limit={_FEW}", DecisionsPage),
-            ask(f"/queue?limit={_FEW}", QueuePage),
+            ask(f"/queue?limit={_FEW}&by={BY_CONTROLLER}", QueuePage),
             ask("/nodes?limit=1&totals=yes", NodesPage),
         )
         return self._page(
@@ -384,24 +463,49 @@ class Views:
         )
 
     async def _list(self, page: ListPage, request: web.Request) -> web.Response:
-        number = _page_number(request)
-        words = {key: request.query.get(key, "").strip()[:_LONGEST] for key in page.filters}
-        filters = {key: word for key, word in words.items() if word}
-        part = {"limit": _PER_PAGE, "offset": (number - 1) * _PER_PAGE}
-        query = urlencode({**part, **page.unless_asked, **filters}, quote_via=quote)
-        listed = await self._answers.get(f"{page.asks or page.address}?{query}", page.kind)
-        options = (f"{page.filters[key]}={word}" for key, word in filters.items())
+        asked = Asked.of(page, request)
+        listed = await self._answers.get(asked.path({**page.unless_asked}), page.kind)
         return self._page(
             request,
             f"{page.address[1:]}.html",
             answer=listed,
-            command=command(*page.words, *options),
+            command=asked.command,
             listed=listed,
-            number=number,
             last=max(1, -(-listed.total // _PER_PAGE)),
-            asked=words,
-            filters=filters,
-            kept=f"&{urlencode(filters, quote_via=quote)}" if filters else "",
+            **asked.shown,
+        )
+
+    async def _queue(self, request: web.Request) -> web.Response:
+        """The pods that wait, by controller, of which one may be open, or one by one."""
+        asked = Asked.of(LISTS[0], request)
+        kept = {
+            key: request.query[key]
+            for key in ("view", "controller", "reason", "sort")
+            if key in request.query
+        }
+        one_by_one = kept.get("view") == "pods" or "controller" in kept
+        by = {} if one_by_one else {"by": BY_CONTROLLER}
+        of = {key: text for key, text in kept.items() if key != "view"}
+        listed = await self._answers.get(asked.path({**by, **of}), QueuePage)
+        opened, of_opened = request.query.get("open", ""), None
+        for each in listed.groups or ():
+            if group_key(each) == opened:
+                query = urlencode({"limit": _PER_PAGE, **group_filter(each)}, quote_via=quote)
+                of_opened = await self._answers.get(f"/queue?{query}", QueuePage)
+        rows = listed.total if listed.groups_total is None else listed.groups_total
+        asked = replace(asked, kept={**asked.filters, **kept})
+        return self._page(
+            request,
+            "queue.html",
+            answer=listed,
+            command=asked.command,
+            listed=listed,
+            last=max(1, -(-rows // _PER_PAGE)),
+            one_by_one=one_by_one,
+            opened=opened,
+            of_opened=of_opened,
+            of={key: kept.get(key, "") for key in ("view", "controller", "sort")},
+            **asked.shown,
         )
 
     async def _subject(self, page: SubjectPage, request: web.Request) -> web.Response:
@@ -761,6 +865,10 @@ def _environment() -> Environment:
         "local_time": local_time,
         "segment": _segment,
         "place_of": place_of,
+        "group_key": group_key,
+        "group_filter": group_filter,
+        "owner_path": owner_path,
+        "for_words": for_words,
         "device_path": _device_path,
         "lines": _lines,
         "words": _words,
@@ -770,6 +878,7 @@ def _environment() -> Environment:
         "version": __version__,
         "share": share,
         "step": step,
+        "address_of": address_of,
         "unit": lambda resource: " cores" if resource == "cpu" else "",
         "resources_of": lambda nodes: resources_of(nodes, _MOST_RESOURCES),
         "chart_size": (WIDTH, HEIGHT),
@@ -811,6 +920,12 @@ def _pod_names(key: str) -> tuple[str, str]:
     """(namespace, name) of a pod that was typed: its name alone is one in the namespace default."""
     namespace, slash, name = key.rpartition("/")
     return namespace if slash else "default", name
+
+
+def owner_path(controller: str, namespace: str) -> str:
+    """The address of a controller's page, or of a group's; the controller is KIND/NAME."""
+    kind, _, name = controller.partition("/")
+    return place_of(FoundObject(kind=kind, name=f"{namespace}/{name}"))
 
 
 def place_of(found: FoundObject) -> str:
@@ -900,3 +1015,19 @@ def local_time(text: str) -> str:
     except (ValueError, OverflowError):
         return text
     return f"{moment:%H:%M:%S}"
+
+
+_PERIODS: Final = ((86_400, "d", 2), (3600, "h", 2), (60, "min", 1))
+"""(seconds, unit, units from which it is used)."""
+
+
+def for_words(text: str) -> str:
+    """The time since a moment, in one unit: a figure that stays while one reads the row."""
+    try:
+        seconds = SystemClock().now().timestamp() - parse_moment(text).timestamp()
+    except (ValueError, OverflowError):
+        return text
+    for period, unit, least in _PERIODS:
+        if seconds >= period * least:
+            return f"{int(seconds // period)} {unit}"
+    return "< 1 min"

@@ -10,8 +10,7 @@ from itertools import chain
 from typing import Final, TypeAlias
 
 from stellwerk.answers.search import FoundObject, SearchPage
-from stellwerk.explain.lists.owned_pods import controller_of
-from stellwerk.explain.lists.page import MAX_MATCHES_PER_STEP, natural_order
+from stellwerk.explain.lists.page import MAX_MATCHES_PER_STEP, controller_of, natural_order
 from stellwerk.explain.queue_facts import QUEUES
 from stellwerk.explain.steps import Steps, nearest_name
 from stellwerk.models.pod import PodInfo

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -26,6 +27,7 @@ from stellwerk_cli.page.views import (
     amount,
     command,
     file_name,
+    for_words,
     local_time,
     resources_of,
     share,
@@ -457,6 +459,57 @@ def is_asked_of_the_operator(words: list[str]) -> bool:
     return words[0] != "profile" and not of_controllers
 
 
+def deployed(name: str, number: int, **spec: Any) -> JsonObject:
+    """A pod of a Deployment."""
+    made = f"{name}-5d9f"
+    labels = {"pod-template-hash": "5d9f"}
+    pod = make_pod(f"{made}-{number}", labels=labels, scheduler_name="stellwerk", **spec)
+    return owned(pod, name=made)
+
+
+async def test_pods_of_one_controller_that_wait_alike_are_one_row_that_can_be_opened() -> None:
+    pods = [deployed("flood", number, cpu="32") for number in range(60)]
+    async with varied(*pods) as window:
+        grouped = await shown(window, "/queue")
+        assert 'href="/owners/default/Deployment/flood"' in grouped
+        assert '/pods/default/flood-5d9f-1"' not in grouped
+        assert ">60 pods</a>" in grouped
+        assert ">60 pods</a>" in await shown(window, "/"), "the overview has the same rows"
+        (row,) = re.findall(r'href="(\?open=[^"]*)" aria-expanded="false">60 pods', grouped)
+        opened = await shown(window, f"/queue{unescape(row)}")
+        assert opened.count('class="part"') == 51, "50 pods, and a link to all"
+        (rest,) = re.findall(r'href="(/queue\?view=pods[^"]*)">All 60 pods', opened)
+        listed = await shown(window, unescape(rest))
+        assert "page 1 of 2" in listed
+        assert "default/large" not in listed
+        assert "60 pods of" in words_of(listed)
+        one_by_one = await shown(window, "/queue?view=pods&q=flood&page=2")
+        assert len(rows_of(one_by_one, "/queue")) == 10
+        owner = await shown(window, "/owners/default/Deployment/flood")
+        assert "60 pods, 60 waiting" in owner
+
+
+async def test_a_click_on_a_header_sorts_and_another_one_turns_the_order_round() -> None:
+    pods = [deployed("flood", number, cpu="32", priority=5) for number in range(3)]
+    async with varied(*pods) as window:
+        orders = {
+            "pods": ["flood", "gated", "large"],
+            "name": ["flood", "gated", "large"],
+            "-name": ["large", "gated", "flood"],
+            "-priority": ["large", "gated", "flood"],
+        }
+        for sort, names in orders.items():
+            page = await shown(window, f"/queue?sort={sort}")
+            body = page.partition("<tbody>")[2]
+            found = re.findall(r'<td class="long"><a class="name" href="[^"]*/([^"/]*)"', body)
+            assert found == names, sort
+        page = await shown(window, "/queue?sort=priority&q=e")
+        assert 'aria-sort="ascending"><a href="?page=1&amp;q=e&amp;sort=-priority">' in page
+        assert '<a href="?page=1&amp;q=e&amp;sort=age">' in page
+        status, text = await window.get("/queue?sort=colour")
+        assert (status, "the queue is sorted by one of name, reason, " in text) == (422, True)
+
+
 async def test_what_no_list_has_gets_a_sentence() -> None:
     async with varied() as window:
         for address, sentence in UNKNOWN.items():
@@ -638,7 +691,7 @@ async def test_several_names_are_a_list_and_none_is_not_found_with_what_is_near(
         page = words_of(await shown(window, "/search?q=bi"))
         assert "ml/big pod, unserved" in page
         assert "<title>a/bigger" in await shown(window, "/search?q=big+a/")
-        several = await shown(window, "/search?q=a")
+        several = await shown(window, "/search?q=t")
         assert 'href="/nodes/tainted"' in several
         assert 'href="/pods/default/large"' in several
         status, near = await window.get("/search?q=lrage")
@@ -733,6 +786,23 @@ def test_native_resources_come_first_and_a_row_is_bounded() -> None:
     assert resources_of(nodes, 10) == ["cpu", "memory", "pods", "a.b/c"]
     assert resources_of([offering({f"r{n}": 1 for n in range(999)})], 10)[0] == "r0"
     assert len(resources_of([offering({f"r{n}": 1 for n in range(999)})], 10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-5, "< 1 min"),
+        (59, "< 1 min"),
+        (60, "1 min"),
+        (7199, "119 min"),
+        (7200, "2 h"),
+        (2e5, "2 d"),
+    ],
+)
+def test_a_period_has_one_unit_and_stays_for_a_while(seconds: float, words: str) -> None:
+    begin = datetime.now(UTC) - timedelta(seconds=seconds)
+    assert for_words(begin.isoformat()) == words
+    assert for_words("soon") == "soon"
 
 
 def test_what_is_no_time_is_shown_as_it_is() -> None:
