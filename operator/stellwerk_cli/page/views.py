@@ -51,6 +51,12 @@ from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.troubleshooting import entry_of, sections
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
+from stellwerk_cli.page.suggestion_form import (
+    changes_text,
+    filled_form,
+    nodes_of,
+    read_changes,
+)
 from stellwerk_cli.page.supposition_form import (
     ACTS,
     FIELDS,
@@ -717,8 +723,30 @@ class Views:
     async def _form(self, request: web.Request) -> web.Response:
         """The form, or with `decide` in the address the answer to what stands there."""
         form = {field: request.query.get(field, "") for field in FIELDS}
+        if "of" in request.query:
+            return await self._tried_suggestion(request)
         if "decide" not in request.query:
             return self._supposed(request, form)
+        return await self._decided(request, form)
+
+    async def _tried_suggestion(self, request: web.Request) -> web.Response:
+        """The form filled in as a suggestion for a pod says, and decided where all of it is in."""
+        form = dict.fromkeys(FIELDS, "")
+        try:
+            changes = read_changes(request.query.get("changes", "[]"))
+            pod = await self._live_pod(request.query["of"])
+            names = nodes_of(changes)
+            paths = (f"/nodes?explain={quote(name, '')}" for name in names)
+            asked = await asyncio.gather(
+                *(self._answers.get(path, NodeExplanation) for path in paths)
+            )
+            known = {name: each.node for name, each in zip(names, asked, strict=True)}
+            filled = filled_form(changes, pod, known)
+        except (ConfigurationError, PortRefusal, ApiError) as error:
+            return self._supposed(request, form, mistake=f"{error}", status=422)
+        form |= filled.form
+        if filled.by_hand or not changes:
+            return self._supposed(request, form, by_hand=filled.by_hand)
         return await self._decided(request, form)
 
     async def _what_if(self, request: web.Request) -> web.Response:
@@ -747,6 +775,7 @@ class Views:
         *,
         answer: WhatIf | None = None,
         mistake: str = "",
+        by_hand: Sequence[str] = (),
         status: int = 200,
     ) -> web.Response:
         """The form as it was filled in, with what came of it."""
@@ -760,6 +789,8 @@ class Views:
             command=what_if_command(form) if answer is not None else "",
             form=form,
             mistake=mistake,
+            by_hand=by_hand,
+            tried=request.query.get("of", ""),
             pod=explanation,
             held_back=False,
             rejections=rejection_map(explanation.verdicts if explanation is not None else None),
@@ -865,8 +896,10 @@ def _environment() -> Environment:
         "local_time": local_time,
         "segment": _segment,
         "place_of": place_of,
+        "pod_path": lambda key: "/".join(quote(part, "") for part in _pod_names(key)),
         "group_key": group_key,
         "group_filter": group_filter,
+        "changes_text": changes_text,
         "owner_path": owner_path,
         "for_words": for_words,
         "device_path": _device_path,

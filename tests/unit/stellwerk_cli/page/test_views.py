@@ -373,7 +373,8 @@ async def varied(*objects: JsonObject) -> AsyncIterator[Window]:
         operator.world.apply(make_pod("gated", scheduler_name="stellwerk", schedulingGates=gates))
         operator.world.apply(*objects)
         await quiet(100)
-        async with opened(Through(operator), api=AcceptedSpecs()) as window:
+        large = make_pod("large", cpu="4", scheduler_name="stellwerk")
+        async with opened(Through(operator), api=AcceptedSpecs(large)) as window:
             window.operator_url = operator.url
             yield window
 
@@ -454,9 +455,10 @@ async def test_every_link_leads_to_a_page_with_a_title_and_every_command_is_answ
 
 
 def is_asked_of_the_operator(words: list[str]) -> bool:
-    """Whether a command asks the operator alone: others ask the API server, too."""
+    """Whether a command asks the operator alone: others ask the API server, or read files."""
     of_controllers = words[0] == "explain" and words[1].startswith(("replicaset/", "job/"))
-    return words[0] != "profile" and not of_controllers
+    reads_files = any(word.endswith(".yaml") for word in words)
+    return words[0] != "profile" and not of_controllers and not reads_files
 
 
 def deployed(name: str, number: int, **spec: Any) -> JsonObject:
@@ -559,6 +561,66 @@ async def test_pods_that_no_scheduler_serves_are_on_the_overview_and_in_the_queu
                 assert "No pod waits." not in page, address
             assert 'href="/queue?queue=unserved"' in await shown(window, "/")
             assert "Served are" in await shown(window, "/pods/default/lost")
+
+
+async def test_a_suggestion_is_tried_by_a_link_that_fills_the_form_in() -> None:
+    large = make_pod("large", cpu="4", scheduler_name="stellwerk")
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        async with opened(Through(operator), api=AcceptedSpecs(large)) as window:
+            page = await shown(window, "/pods/default/large")
+            links = [unescape(each) for each in re.findall(r'href="(/what-if\?of=[^"]*)"', page)]
+            assert len(links) == page.count("<li><span>")
+            for each in links:
+                assert "is filled in for" in words_of(await shown(window, each)), each
+            tolerated = words_of(await shown(window, links[0]))
+            assert re.search("default/large ?✓ tainted", tolerated)
+            assert "key: dedicated" in tolerated
+            status, text = await window.get("/what-if?of=default/large&changes=%7B")
+            assert (status, "changes: " in text) == (422, True)
+            status, text = await window.get("/what-if?of=default/nobody&changes=[]")
+            assert (status, "not found" in text) == (422, True)
+        async with opened(Through(operator)) as window:
+            status, text = await window.get(links[0])
+            assert (status, "no way to the API server" in text) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("would", "classes"),
+    [
+        ({"wouldGetNode": "a"}, ["answer"]),
+        ({"wouldWait": "its group waits for 2 more pods"}, ["mistake"]),
+    ],
+)
+async def test_bad_news_is_never_in_the_green_box(
+    would: dict[str, Any], classes: list[str]
+) -> None:
+    port = ScriptedPort()
+    fields = {"pod": "a/b", "state": "waiting", "priority": 0, "schedulerName": "s", **would}
+    verdicts = {"recomputedAt": NOW, "nodes": 1, "feasible": 1}
+    changes = [{"kind": "deletePod", "pod": "a/c", "node": "n", "budget": "a/budget"}]
+    forbidden = {"text": "delete a/c (budget a/budget forbids its eviction now)"}
+    forbidden |= {"changes": changes, "feasibleNodes": 1, "nodes": ["n"], "alternatives": []}
+    port.answers["/explain/a/b"] = {**fields, "verdicts": verdicts, "wouldFit": [forbidden]}
+    async with opened(port) as window:
+        page = await shown(window, "/pods/a/b")
+        assert re.findall(r'<p class="(answer|mistake)">It would get', page) == classes
+        assert page.count('<li class="warn">') == (classes == ["mistake"])
+
+
+async def test_who_was_evicted_for_whom_is_on_both_pages() -> None:
+    async with explaining_port() as operator:
+        world = operator.world
+        world.apply(make_profile("stellwerk"), make_node("a", cpu="1"))
+        world.apply(make_pod("low", cpu="1", priority=1, scheduler_name="stellwerk"))
+        await quiet(100)
+        world.apply(make_pod("high", cpu="1", priority=9, scheduler_name="stellwerk"))
+        await quiet(200)
+        async with opened(Through(operator)) as window:
+            victim = words_of(await shown(window, "/pods/default/low"))
+            assert re.search(r"Preempted at \S+ on a by default/high, which has priority 9", victim)
+            preemptor = words_of(await shown(window, "/pods/default/high"))
+            assert re.search(r"it preempted default/low \(1\) on a", preemptor)
 
 
 async def test_misspelt_fields_are_refused_on_the_page_too() -> None:
