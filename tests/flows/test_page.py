@@ -271,7 +271,7 @@ async def test_a_row_of_the_queue_is_opened_and_a_header_sorts_by_keyboard(
     require_tool: Callable[[str], str],
 ) -> None:
     port = ScriptedPort()
-    alike = {
+    alike: dict[str, Any] = {
         "namespace": "shop",
         "longestWaiting": "shop/web-1",
         "queues": {"unschedulablePods": 9},
@@ -302,6 +302,54 @@ async def test_a_row_of_the_queue_is_opened_and_a_header_sorts_by_keyboard(
         assert "open=shop" in page.url
         assert "sort=attempts" in page.url
         assert any("controller=shop%2FDeployment%2Fweb" in path for path, _ in port.asked)
+
+
+async def test_charts_have_ranges_and_values_under_the_pointer_and_by_keyboard(
+    require_tool: Callable[[str], str],
+) -> None:
+    port = ScriptedPort()
+    none: dict[str, Any] = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+    points = [
+        {
+            **none,
+            "at": f"2026-11-22T10:00:{5 * n:02}.000Z",
+            "scheduled": n,
+            "seconds": 5,
+            "bound": n,
+        }
+        for n in range(11)
+    ]
+    port.answers["/queue/history"] |= {"items": points, "began": NOW, "keptSeconds": 43200}
+    async with (
+        open_page(port) as url,
+        browser(require_tool) as chromium,
+        window(chromium, url, viewport={"width": 1400, "height": 900}) as it,
+    ):
+        page, keys, reading = it.page, it.page.keyboard, it.page.locator("#reading")
+        await tab_to(page, "1 hour")
+        await keys.press("Enter")
+        await expect(page.get_by_role("link", name="1 hour")).to_have_attribute(
+            "aria-current", "true"
+        )
+        assert any(path.startswith("/queue/history?range=1h") for path, _ in port.asked)
+        await expect(page.locator("#kept")).to_contain_text("when this replica began to lead")
+        await tab_to(page, "Charts over time; the arrow keys left and right read the values")
+        await keys.press("ArrowLeft")
+        await expect(reading).to_contain_text("2 bound and 0 failed per s")
+        await keys.press("ArrowLeft")
+        await expect(reading).to_contain_text("1.8 bound and 0 failed per s")
+        plot = page.locator("#charts svg").first
+        box = await plot.bounding_box()
+        assert box is not None
+        await page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
+        await expect(reading).to_contain_text("1 bound and 0 failed per s")
+        await expect(page.locator("#charts .cursor.at")).to_have_count(3)
+        points.append({**points[-1], "at": "2026-11-22T10:00:55.000Z", "bound": 11})
+        await expect(page.locator("#charts")).to_have_attribute(
+            "data-readings", re.compile("2.2 bound")
+        )
+        # It stays at its moment.
+        await expect(reading).to_contain_text("1 bound")
 
 
 FORMS = {

@@ -151,20 +151,39 @@ class QueuePage(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSample(PortAnswer):
-    """The queues at one moment."""
+    """The queues at one moment, and what happened in the period that ends then.
+
+    Where a period is a minute, the queues are those of its fullest moment.
+    """
 
     at: Time
+    seconds: float | None = None
+    """The length of the period."""
     active: int
     backoff: int
     unschedulable: int
     gated: int
     scheduled: int
     """Pods that have got a node since the process started, over the profiles that serve."""
+    bound: int = 0
+    """Pods that were bound in the period."""
+    failed: int = 0
+    """Attempts in the period that ended without a node."""
+    p50_seconds: float | None = None
+    """Half of the pods that were bound in the period took no longer, from their first entry into
+    the queue to the binding; absent: none was bound. It is estimated from the buckets of
+    `scheduler_pod_scheduling_sli_duration_seconds`."""
+    p99_seconds: float | None = None
+    """The time within which 99 of 100 of them were bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueHistoryPage(PortAnswer):
-    """The number of pods that waited over the last hour, oldest first."""
+    """The queues, throughput and latency over time, oldest first."""
 
     every_seconds: float
     items: Sequence[QueueSample]
+    began: Time | None = None
+    """The moment at which this replica began to lead, before which nothing is kept."""
+    kept_seconds: float | None = None
+    """The time for which points are kept at the longest."""

@@ -46,12 +46,12 @@ from stellwerk.explain.lists.page import owner_of
 from stellwerk.explain.lists.queue import scheduled_message
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import (
-    QueueHistory,
     at,
     binding_facts,
     is_skipped,
     queue_facts,
 )
+from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.records import (
     DecisionRecord,
     DecisionRecords,

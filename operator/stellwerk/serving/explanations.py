@@ -280,7 +280,8 @@ class ExplanationRoutes:
         )
 
     async def _history(self, request: web.Request) -> web.Response:
-        return await self._answer(request, self._explanations.history.page)
+        (wanted,) = _asked(request, "range")
+        return await self._answer(request, lambda: self._explanations.history.page(wanted))
 
     async def _decisions(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations

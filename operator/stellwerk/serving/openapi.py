@@ -78,7 +78,9 @@ def openapi_document() -> Schema:
             ),
             "/explain/search": _get(SearchPage, "objects by a part of their name"),
             "/queue": _get(QueuePage, "pods that wait"),
-            "/queue/history": _get(QueueHistoryPage, "how many pods waited over the last hour"),
+            "/queue/history": _get(
+                QueueHistoryPage, "the queues, throughput and latency over time"
+            ),
             "/decisions": _get(DecisionsPage, "pods that got a node, the last one first"),
             "/profiles": _get(ProfilesPage, "profiles that serve"),
             "/shadow/{profile}": _get(ShadowDiff, "what a profile would have decided otherwise"),
@@ -140,7 +142,7 @@ def _get(answer: Kind, summary: str) -> Schema:
         DecisionsPage: [*_PAGE_PARAMETERS, *_words("q", "node")],
         ShadowDiff: _path_parameters("profile"),
         ProfilesPage: [],
-        QueueHistoryPage: [],
+        QueueHistoryPage: _words("range"),
         CacheDump: [],
     }
     parameters = named.get(answer, _PAGE_PARAMETERS)

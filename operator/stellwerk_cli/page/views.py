@@ -51,6 +51,7 @@ from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.troubleshooting import entry_of, sections
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
+from stellwerk_cli.page.rate_chart import milliseconds, rate_charts
 from stellwerk_cli.page.suggestion_form import (
     changes_text,
     filled_form,
@@ -228,6 +229,8 @@ _MOST_RESOURCES: Final = 10
 FOLLOW_SECONDS: Final = 2
 FOLLOW_SLOWLY_SECONDS: Final = 10
 """Seconds between two questions where the operator computes the answer anew each time."""
+RANGES: Final = {"5m": "5 minutes", "1h": "1 hour", "all": "12 hours"}
+"""Ranges of the charts: the operator's name → words."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
 _NO_API: Final = "this page has no way to the API server"
 
@@ -446,8 +449,10 @@ class Views:
 
     async def _overview(self, request: web.Request) -> web.Response:
         ask = self._answers.get
+        wanted = request.query.get("range", "")
+        wanted = wanted if wanted in RANGES else "5m"
         history, decisions, waiting, nodes = await asyncio.gather(
-            ask("/queue/history", QueueHistoryPage),
+            ask(f"/queue/history?range={wanted}", QueueHistoryPage),
             ask(f"/decisions?limit={_FEW}", DecisionsPage),
             ask(f"/queue?limit={_FEW}&by={BY_CONTROLLER}", QueuePage),
             ask("/nodes?limit=1&totals=yes", NodesPage),
@@ -463,6 +468,10 @@ class Views:
             },
             command="\n".join(command(*each.words) for each in LISTS[:3]),
             chart=queue_chart(history.items),
+            lines=rate_charts(history.items, local_time),
+            history=history,
+            ranges=RANGES,
+            wanted=wanted,
             decisions=decisions,
             waiting=waiting,
             nodes=nodes,
@@ -902,6 +911,8 @@ def _environment() -> Environment:
         "changes_text": changes_text,
         "owner_path": owner_path,
         "for_words": for_words,
+        "milliseconds": milliseconds,
+        "json": lambda value: orjson.dumps(value).decode(),
         "device_path": _device_path,
         "lines": _lines,
         "words": _words,

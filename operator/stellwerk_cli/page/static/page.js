@@ -42,6 +42,9 @@ async function copy(name) {
 }
 
 function replace(part, fresh) {
+  for (const { name, value } of fresh.attributes) {
+    if (part.getAttribute(name) !== value) part.setAttribute(name, value);
+  }
   if (part.innerHTML === fresh.innerHTML) return;
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const place = focused ? [...part.querySelectorAll(FOCUSABLE)].indexOf(focused) : -1;
@@ -69,7 +72,51 @@ function update(text) {
     return;
   }
   parts.forEach((part, at) => replace(part, found[at]));
+  readCharts();
 }
+
+// The values under the pointer, or at the point that arrow keys have come to. It is found again by
+// its moment when the charts have moved on.
+let moment = "";
+
+function readCharts(at = -1) {
+  const charts = document.getElementById("charts");
+  if (!charts) return;
+  const readings = JSON.parse(charts.dataset.readings);
+  const place = at >= 0 ? at : readings.findIndex((each) => each[1] === moment);
+  const reading = readings[place];
+  if (at >= 0) moment = reading[1];
+  document.getElementById("reading").textContent = reading && moment ? reading[2] : "";
+  for (const line of charts.querySelectorAll(".cursor")) {
+    line.classList.toggle("at", Boolean(reading && moment));
+    if (!reading) continue;
+    line.setAttribute("x1", reading[0]);
+    line.setAttribute("x2", reading[0]);
+  }
+}
+
+document.addEventListener("pointermove", (event) => {
+  const plot = event.target.closest?.("#charts svg");
+  if (!plot) return;
+  const box = plot.getBoundingClientRect();
+  const x = ((event.clientX - box.left) / box.width) * plot.viewBox.baseVal.width;
+  const readings = JSON.parse(document.getElementById("charts").dataset.readings);
+  let nearest = 0;
+  readings.forEach((each, at) => {
+    if (Math.abs(each[0] - x) < Math.abs(readings[nearest][0] - x)) nearest = at;
+  });
+  readCharts(nearest);
+});
+document.getElementById("charts")?.addEventListener("keydown", (event) => {
+  const readings = JSON.parse(event.currentTarget.dataset.readings);
+  const last = readings.length - 1;
+  const known = readings.findIndex((each) => each[1] === moment);
+  const now = known < 0 ? last + 1 : known;
+  const steps = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last };
+  if (!(event.key in steps)) return;
+  event.preventDefault();
+  readCharts(Math.max(0, Math.min(last, steps[event.key])));
+});
 
 async function look() {
   clearTimeout(timer);

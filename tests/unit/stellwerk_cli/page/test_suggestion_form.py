@@ -1,5 +1,7 @@
 """Suggestions as forms that are filled in: each kind of change, and what is left to the user."""
 
+from typing import Any
+
 import pytest
 
 from stellwerk.answers.nodes import NodeFields
@@ -26,7 +28,7 @@ FULL = NodeFields(
 GPU = TaintFields(key="dedicated", value="gpu", effect="NoSchedule")
 
 
-def body(*changes: ChangeFields) -> dict[str, object]:
+def body(*changes: ChangeFields) -> dict[str, Any]:
     """The question that the form asks, once the changes have gone through an address."""
     read = read_changes(changes_text(changes))
     assert read == list(changes)
@@ -38,7 +40,7 @@ def body(*changes: ChangeFields) -> dict[str, object]:
 def test_a_toleration_is_in_the_pod() -> None:
     pod = body(ChangeFields(kind="tolerate", taint=GPU))["pod"]
     toleration = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule", "operator": "Equal"}
-    assert pod["spec"]["tolerations"] == [toleration]  # type: ignore[index]
+    assert pod["spec"]["tolerations"] == [toleration]
 
 
 def test_acts_on_nodes_and_pods_are_lines_of_the_form() -> None:
@@ -62,7 +64,7 @@ def test_acts_on_nodes_and_pods_are_lines_of_the_form() -> None:
 )
 def test_a_node_is_supposed_as_it_would_be(kind: str, cpu: str, *, cordoned: bool) -> None:
     amounts = None if kind == "uncordon" else {"cpu": 500}
-    (node,) = body(ChangeFields(kind=kind, node="full", amounts=amounts))["addNodes"]  # type: ignore[misc]
+    (node,) = body(ChangeFields(kind=kind, node="full", amounts=amounts))["addNodes"]
     assert node["status"]["allocatable"]["cpu"] == cpu
     assert node["metadata"]["labels"]["disk"] == "ssd"
     assert (bool(node["spec"]), node["spec"].get("unschedulable", False)) == (cordoned, cordoned)

@@ -599,7 +599,7 @@ async def test_bad_news_is_never_in_the_green_box(
     fields = {"pod": "a/b", "state": "waiting", "priority": 0, "schedulerName": "s", **would}
     verdicts = {"recomputedAt": NOW, "nodes": 1, "feasible": 1}
     changes = [{"kind": "deletePod", "pod": "a/c", "node": "n", "budget": "a/budget"}]
-    forbidden = {"text": "delete a/c (budget a/budget forbids its eviction now)"}
+    forbidden: dict[str, Any] = {"text": "delete a/c (budget a/budget forbids its eviction now)"}
     forbidden |= {"changes": changes, "feasibleNodes": 1, "nodes": ["n"], "alternatives": []}
     port.answers["/explain/a/b"] = {**fields, "verdicts": verdicts, "wouldFit": [forbidden]}
     async with opened(port) as window:
