@@ -399,6 +399,8 @@ class PodFacts(PortAnswer):
     uid: str | None = None
     scheduler_name: str | None = None
     priority: int | None = None
+    requests: Mapping[str, int] | None = None
+    """Amounts by resource: cpu in millicores, memory and storage in bytes; absent: none."""
     state: PodState
     node: str | None = None
     preempted: PreemptedBy | None = None

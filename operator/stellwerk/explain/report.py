@@ -311,6 +311,7 @@ class Explanations:
             uid=pod.uid,
             scheduler_name=pod.spec.scheduler_name,
             priority=pod.priority,
+            requests=dict(pod.amounts.requests) or None,
             state="terminating" if pod.terminating else state,
             selected_by=None if selecting is None else selecting.loaded.name,
             pod_group=None if pod.group is None else pod.group.shown,

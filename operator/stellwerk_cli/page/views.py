@@ -1,10 +1,8 @@
 """The pages: each asks the operator, and renders a template.
 
-`server` adds the routes; an explanation is shown as heat maps of nodes × plugins, with nothing that
-is not in the operator's answer; a step of their colour scale is one of eleven, so that a style
-sheet can name each. Invariant: a list is shown a page at a time, and an answer that cannot be had
-is a page that says why, with the status that belongs to it; each answer stands beside the command
-that asks for it, in which a shell takes every name as one word.
+`server` adds the routes. Invariant: a list is shown a page at a time, and an answer that cannot be
+had is a page that says why, with the status that belongs to it; each answer stands beside the
+command that asks for it, in which a shell takes every name as one word.
 """
 
 from __future__ import annotations
@@ -31,12 +29,8 @@ from stellwerk.answers.decisions import DecisionsPage
 from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation, DevicesPage
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
-from stellwerk.answers.pod import (
-    PodExplanation,
-    RecomputedVerdicts,
-    ScoreFields,
-)
-from stellwerk.answers.profiles import ProfilesPage
+from stellwerk.answers.pod import PodExplanation
+from stellwerk.answers.profiles import ProfilesPage, ServingProfile
 from stellwerk.answers.queue import (
     BY_CONTROLLER,
     QUEUE_COLUMNS,
@@ -50,8 +44,10 @@ from stellwerk.answers.what_if import WhatIf
 from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.troubleshooting import entry_of, sections
+from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
 from stellwerk_cli.page.rate_chart import milliseconds, rate_charts
+from stellwerk_cli.page.score_view import rejection_map, score_map, step, why_there
 from stellwerk_cli.page.suggestion_form import (
     changes_text,
     filled_form,
@@ -76,7 +72,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from stellwerk.answers.profile_history import ProfileHistory
-    from stellwerk_cli.page.answers import Answers, ApiReader
+    from stellwerk_cli.page.answers import Answers, ApiReader, PodEvent
     from stellwerk_kube.json_values import JsonObject
 
     View = Callable[[web.Request], Awaitable[web.Response]]
@@ -126,92 +122,6 @@ def file_name(path: str) -> str:
     return (_UNSAFE.sub("-", path).strip("-.") or "overview")[:100] + ".json"
 
 
-# --- heat maps ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One node and one plugin."""
-
-    text: str
-    step: int
-    """The step of the colour scale."""
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class HeatRow:
-    """One node."""
-
-    node: str
-    label: str
-    """Its rank, or how many plugins turn it away."""
-    total: str
-    chosen: bool
-    cells: Sequence[Cell]
-
-
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    """Nodes in rows, plugins in columns."""
-
-    plugins: Sequence[str]
-    rows: Sequence[HeatRow]
-
-
-def score_map(explanation: PodExplanation) -> HeatMap | None:
-    """The scores of the best nodes; None: nothing was scored."""
-    best = explanation.decision.best if explanation.decision is not None else ()
-    if not best:
-        return None
-    plugins = list(best[0].scores)
-    rows = [
-        HeatRow(
-            each.node,
-            f"{each.rank}",
-            f"{each.total}",
-            each.node == explanation.node,
-            [_score(plugin, each.scores[plugin]) for plugin in plugins],
-        )
-        for each in best
-    ]
-    return HeatMap(plugins, rows)
-
-
-def _score(plugin: str, score: ScoreFields) -> Cell:
-    numbers = f"raw {score.raw}, normalised {score.normalized}, weighted {score.weighted}"
-    return Cell(f"{score.weighted}", step(score.normalized), f"{plugin}: {numbers}")
-
-
-def rejection_map(verdicts: RecomputedVerdicts | None) -> HeatMap | None:
-    """The nodes nearest to taking the pod, with what turns them away; None: none was looked at."""
-    if verdicts is None:
-        return None
-    nearest = verdicts.nearest or ()
-    turning_away = {plugin for each in nearest for plugin in each.rejected_by}
-    order = [each.plugin for each in verdicts.by_plugin or ()]
-    plugins = [plugin for plugin in order if plugin in turning_away]
-    if not plugins:
-        return None
-    rows = [
-        HeatRow(
-            each.node,
-            f"{len(each.rejected_by)}",
-            "",
-            chosen=False,
-            cells=[_rejection(plugin, each.rejected_by.get(plugin)) for plugin in plugins],
-        )
-        for each in nearest
-    ]
-    return HeatMap(plugins, rows)
-
-
-def _rejection(plugin: str, reasons: Sequence[str] | None) -> Cell:
-    if reasons is None:
-        return Cell("", 0, f"{plugin}: lets the pod in")
-    return Cell("✕", 1, f"{plugin}: {', '.join(reasons)}")
-
-
 # --- the table of pages ---------------------------------------------------------------------------
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -226,6 +136,8 @@ _LONGEST_QUERY: Final = 6000
 """Characters of an address with a query; a longer one is answered without its query."""
 _MOST_PAGES: Final = 1_000_000
 _MOST_RESOURCES: Final = 10
+EVENTS_FRESH_SECONDS: Final = 10.0
+"""Seconds for which the events of a pod are not asked for again, however many windows follow it."""
 FOLLOW_SECONDS: Final = 2
 FOLLOW_SLOWLY_SECONDS: Final = 10
 """Seconds between two questions where the operator computes the answer anew each time."""
@@ -573,7 +485,13 @@ class Views:
         serving = {each.name: each for each in listed.items}
         words = command("kubectl", "get", "schedulerprofiles")
         return self._page(
-            request, "profiles.html", answer=listed, command=words, listed=listed, serving=serving
+            request,
+            "profiles.html",
+            answer=listed,
+            command=words,
+            listed=listed,
+            serving=serving,
+            differences={each.name: differences(each) for each in listed.items},
         )
 
     async def _profile(self, request: web.Request) -> web.Response:
@@ -657,6 +575,21 @@ class Views:
                 return None
             raise
 
+    async def _events(self, namespace: str, name: str) -> tuple[Sequence[PodEvent], str]:
+        """The newest events of a pod, or the reason why they cannot be read."""
+        api = self._api
+        if api is None:
+            return (), ""
+        try:
+            found = await self._answers.kept(
+                f"events {namespace}/{name}",
+                lambda: api.events(namespace, name),
+                EVENTS_FRESH_SECONDS,
+            )
+        except SchedulerError as error:
+            return (), f"{error}"
+        return found, ""
+
     async def _read_history(self, name: str) -> tuple[ProfileHistory | None, str]:
         """The accepted specs of a profile, or the reason why they cannot be read."""
         api = self._api
@@ -696,7 +629,9 @@ class Views:
     async def _pod(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         path = f"/explain/{quote(namespace, '')}/{quote(name, '')}"
-        explanation = await self._answers.get(path, PodExplanation)
+        explanation, (events, no_events) = await asyncio.gather(
+            self._answers.get(path, PodExplanation), self._events(namespace, name)
+        )
         served = (await self._answers.get("/profiles", ProfilesPage)).items
         by = explanation.selected_by
         profile = next(
@@ -719,6 +654,9 @@ class Views:
             profile=profile,
             held_back=explanation.queue is not None and explanation.queue.gated_by is not None,
             scores=score_map(explanation),
+            sentence=why_there(explanation),
+            events=events,
+            no_events=no_events,
             rejections=rejection_map(explanation.verdicts),
         )
 
@@ -903,6 +841,7 @@ def _environment() -> Environment:
         "amount": amount,
         "decided_as": decided_as,
         "local_time": local_time,
+        "local_date": local_date,
         "segment": _segment,
         "place_of": place_of,
         "pod_path": lambda key: "/".join(quote(part, "") for part in _pod_names(key)),
@@ -1014,17 +953,8 @@ def _page_number(request: web.Request) -> int:
 
 # --- numbers as the page shows them ---------------------------------------------------------------
 
-STEPS: Final = 10
-_HIGHEST_SCORE: Final = 100
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _BYTES: Final = frozenset({"memory", "ephemeral-storage"})
-
-
-def step(value: float, highest: float = _HIGHEST_SCORE) -> int:
-    """A share of the highest value, from 0 to STEPS."""
-    if highest <= 0:
-        return 0
-    return max(0, min(STEPS, int(value * STEPS / highest)))
 
 
 def amount(resource: str, value: int) -> str:
@@ -1050,6 +980,35 @@ def resources_of(nodes: Sequence[NodeFields], most: int) -> list[str]:
     native = ["cpu", "memory", "pods", "ephemeral-storage"]
     offered = {name for node in nodes for name, value in node.allocatable.items() if value}
     return [*(name for name in native if name in offered), *sorted(offered - {*native})][:most]
+
+
+def differences(served: ServingProfile) -> list[str]:
+    """What of a profile's plugins and weights is not as a profile that says nothing has it."""
+    usual = {name: weight for name, weight in DEFAULT_PLUGINS.items() if weight is not None}
+    own = served.weights
+    used = {name for names in served.plugins.values() for name in names} | {*own}
+    lines = [
+        f"{name} has weight {own[name]} instead of {weight}"
+        for name, weight in usual.items()
+        if own.get(name, weight) != weight
+    ]
+    lines += [
+        f"with {name}{f' at weight {own[name]}' if name in own else ''}"
+        for name in sorted(used - {*DEFAULT_PLUGINS})
+    ]
+    lines += [f"without {name}" for name in DEFAULT_PLUGINS if used and name not in used]
+    lines += [
+        f"{name} gives no points" for name in usual if own and name in used and name not in own
+    ]
+    return lines + ["with extenders"] * served.extenders
+
+
+def local_date(text: str) -> str:
+    """A moment of days or months ago, with its date, as the clock of this machine shows it."""
+    try:
+        return f"{parse_moment(text).astimezone():%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError):
+        return text
 
 
 def local_time(text: str) -> str:

@@ -151,6 +151,20 @@ if (period > 0) {
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.getElementById("answer")?.focus();
 
+// Bars follow the numbers that are typed beside them, on one scale.
+document.addEventListener("input", (event) => {
+  const list = event.target.closest(".weights");
+  if (!list) return;
+  const rows = [...list.querySelectorAll("li")].filter((row) => row.querySelector("input"));
+  const values = rows.map((row) => Math.max(0, Number(row.querySelector("input").value) || 0));
+  const highest = Math.max(1, ...values);
+  rows.forEach((row, at) => {
+    row.querySelector("rect").setAttribute("width", (100 * values[at]) / highest);
+    const bar = row.querySelector("svg");
+    bar.setAttribute("aria-label", bar.getAttribute("aria-label").replace(/: .*$/, `: ${values[at]}`));
+  });
+});
+
 // Suggestions for the name that is being typed: links out of the page that Enter leads to.
 const find = document.getElementById("find");
 const suggestions = document.getElementById("suggestions");

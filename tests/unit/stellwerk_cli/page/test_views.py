@@ -4,7 +4,7 @@ import asyncio
 import re
 import shlex
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -22,6 +22,7 @@ from stellwerk.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.client.operator_port import NoAnswer, PortRefusal
 from stellwerk_cli.cli import build_parser, main
 from stellwerk_cli.page import answers
+from stellwerk_cli.page.answers import PodEvent
 from stellwerk_cli.page.views import (
     LISTS,
     amount,
@@ -31,7 +32,6 @@ from stellwerk_cli.page.views import (
     local_time,
     resources_of,
     share,
-    step,
     what_if_command,
 )
 from stellwerk_kube.json_values import JsonObject
@@ -124,6 +124,10 @@ class EvilSpecs(AcceptedSpecs):
     @override
     async def pod(self, namespace: str, name: str) -> JsonObject:
         return {"metadata": {"name": EVIL, "namespace": EVIL}, "spec": {"nodeName": EVIL}}
+
+    @override
+    async def events(self, namespace: str, name: str) -> Sequence[PodEvent]:
+        return [PodEvent(EVIL, EVIL, EVIL, EVIL, 1)]
 
 
 async def shown(window: Window, path: str) -> str:
@@ -276,6 +280,44 @@ def words_of(page: str) -> str:
     """What a reader sees, with one space between two words."""
     texts = " ".join("".join(Markup(page).texts).split())
     return texts.replace(" .", ".")
+
+
+async def test_a_bound_pod_says_why_in_a_sentence_and_has_its_requests_and_events() -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        operator.world.apply(make_node("b", cpu="2"))
+        operator.world.apply(make_pod("second", cpu="1", scheduler_name="stellwerk"))
+        await quiet(100)
+        async with opened(Through(operator), api=AcceptedSpecs()) as window:
+            only = words_of(await shown(window, "/pods/default/web"))
+            assert "small: the only one of 2 nodes that took it." in only
+            page = words_of(await shown(window, "/pods/default/second"))
+            assert re.search(
+                r"b: the best of 2 nodes that took it, \d+ points above the next "
+                r"\(small\), by NodeResources",
+                page,
+            )
+            assert "Equal on the nodes that are shown: TaintToleration 300" in page
+            assert "cpu 1" in page
+            assert "0/3 nodes are available for second" in page
+
+
+async def test_the_list_of_profiles_shows_what_differs_from_the_default() -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        score = {"disabled": [{"name": "ImageLocality"}], "enabled": []}
+        operator.world.apply(
+            make_profile(
+                "other", "other", weights={"NodeResourcesFit": 7}, plugins={"score": score}
+            )
+        )
+        await quiet(100)
+        async with opened(Through(operator)) as window:
+            page = await shown(window, "/profiles")
+            assert page.count("Plugins and weights are those of the default.") == 1
+            assert "<li>NodeResourcesFit has weight 7 instead of 1</li>" in page
+            assert "<li>without ImageLocality</li>" in page
+            assert 'class="bar"' not in page
 
 
 async def test_a_shadow_shows_what_it_would_have_decided() -> None:
@@ -813,21 +855,6 @@ async def test_a_form_that_is_too_large_is_refused() -> None:
 )
 def test_amounts_have_kubectl_s_units(resource: str, value: int, shown: str) -> None:
     assert amount(resource, value) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "highest", "expected"),
-    [
-        pytest.param(0, 100, 0, id="nothing"),
-        pytest.param(100, 100, 10, id="all"),
-        pytest.param(59, 100, 5, id="in between"),
-        pytest.param(10**18, 100, 10, id="beyond the highest"),
-        pytest.param(-5, 100, 0, id="below nothing"),
-        pytest.param(5, 0, 0, id="of nothing"),
-    ],
-)
-def test_a_step_is_one_of_eleven(value: int, highest: int, expected: int) -> None:
-    assert step(value, highest) == expected
 
 
 def test_shares_of_nothing_are_all_or_nothing() -> None:
