@@ -32,7 +32,7 @@ from stellwerk.client.kubernetes import FirstAnswer, KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, own_pod
 from stellwerk.client.web import WebClient
-from stellwerk.explain.queue_facts import QueueHistory
+from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
@@ -73,6 +73,7 @@ from stellwerk.scheduler.observers.instruments import (
     QueueMetrics,
     StaleWatches,
     VolumeCounters,
+    attempt_totals,
     plugin_failure_counter,
     sample_queues,
 )
@@ -318,7 +319,7 @@ class Operator:
             lambda: self.without_profile.pods,
             self.unserved,
             self.bindings.stage,
-            QueueHistory(world),
+            QueueHistory(world, partial(attempt_totals, metrics)),
             self.profile_status.described,
             self.loader.shadows.described,
             throttle.why_slow,
@@ -590,7 +591,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             audit=operator.audit_rounds.run(),
             history=operator.history.run(leadership.leading, credentials.access.namespace),
             plugins=NewPlugins(operator.loader).run(),
-            queue_samples=sample_queues(operator.explanations.history),
+            queue_samples=sample_queues(operator.explanations.history, leadership.leading),
             watches=watches,
             unserved=operator.unserved.run(leadership.leading),
             release=_follow_server(operator, client, options.gates, version),

@@ -17,7 +17,7 @@ from stellwerk.client.operator_port import NoAnswer
 from stellwerk_cli.page.server import open_page
 from tests.support.builders import make_pod
 from tests.support.hostile_answers import hostile_answers
-from tests.support.page_window import ScriptedPort
+from tests.support.page_window import NOW, ScriptedPort
 from tests.support.processes import Process, fetch, running, server_of, until
 from tests.support.repository import ROOT
 
@@ -217,8 +217,8 @@ async def test_it_is_used_by_keyboard_alone(
         await tab_to(page, "Profiles")
         await keys.press("Enter")
         await expect(page.get_by_role("heading", name="Profiles")).to_be_visible()
-        await tab_to(page, "pod-name")
-        await keys.type("default/large")
+        await tab_to(page, "find")
+        await keys.type("large")
         await keys.press("Enter")
         await expect(page.get_by_role("heading", name="default/large")).to_be_visible()
         await tab_to(page, "Nodes and the plugins that turn them away")
@@ -227,6 +227,129 @@ async def test_it_is_used_by_keyboard_alone(
         await keys.type("node-1")
         await keys.press("Enter")
         await expect(page.get_by_role("heading", name="If node-1 were drained")).to_be_focused()
+
+
+async def test_a_part_of_a_name_is_found_as_one_types_and_by_a_page_without_a_script(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(3)) as (tour, it):
+        page, keys = it.page, it.page.keyboard
+        await it.go("/")
+        await tab_to(page, "find")
+        await keys.type("wait")
+        suggested = page.locator("#suggestions a")
+        await expect(suggested).to_have_count(2)
+        await expect(page.locator("#suggested")).to_have_text("2 suggestions")
+        await keys.press("ArrowDown")
+        await keys.press("ArrowDown")
+        await expect(suggested.nth(1)).to_be_focused()
+        await keys.press("ArrowUp")
+        await keys.press("Escape")
+        await expect(page.locator("#suggestions")).to_be_hidden()
+        await expect(page.locator("#find")).to_be_focused()
+        await keys.type("s-1")
+        await expect(suggested).to_have_count(1)
+        await keys.press("ArrowDown")
+        await keys.press("Enter")
+        await expect(page.get_by_role("heading", name="team/waits-1")).to_be_visible()
+        chromium = page.context.browser
+        assert chromium is not None
+        async with window(chromium, tour.url, java_script_enabled=False) as plain:
+            await plain.page.get_by_label("Find by a part of the name").last.fill("wait")
+            await plain.page.keyboard.press("Enter")
+            await expect(plain.page.locator("#found a")).to_have_count(2)
+            await plain.page.locator("#find").fill("arg")
+            await plain.page.keyboard.press("Enter")
+            await expect(plain.page.get_by_role("heading", name="team/large")).to_be_visible()
+            await plain.page.locator("#find").fill("lrage")
+            await plain.page.keyboard.press("Enter")
+            await expect(plain.page.get_by_role("heading", name="Not found")).to_be_visible()
+            await expect(plain.page.get_by_role("link", name="team/large")).to_be_visible()
+
+
+async def test_a_row_of_the_queue_is_opened_and_a_header_sorts_by_keyboard(
+    require_tool: Callable[[str], str],
+) -> None:
+    port = ScriptedPort()
+    alike: dict[str, Any] = {
+        "namespace": "shop",
+        "longestWaiting": "shop/web-1",
+        "queues": {"unschedulablePods": 9},
+    }
+    alike |= {"profiles": ["stellwerk"], "priority": 0, "attempts": 3, "waitsSince": NOW}
+    group = {
+        **alike,
+        "controller": "Deployment/web",
+        "pods": 150,
+        "rejectedBy": ["NodeResourcesFit"],
+    }
+    port.answers["/queue"] |= {"total": 150, "groups": [group], "groupsTotal": 1}
+    async with (
+        open_page(port) as url,
+        browser(require_tool) as chromium,
+        window(chromium, url, viewport={"width": 1400, "height": 900}) as it,
+    ):
+        page, keys = it.page, it.page.keyboard
+        await it.go("/queue")
+        await tab_to(page, "Attempts")
+        await keys.press("Enter")
+        header = page.get_by_role("columnheader", name="Attempts")
+        await expect(header).to_have_attribute("aria-sort", "ascending")
+        await tab_to(page, "150 pods")
+        await keys.press("Enter")
+        row = page.get_by_role("link", name="150 pods", exact=True)
+        await expect(row).to_have_attribute("aria-expanded", "true")
+        assert "open=shop" in page.url
+        assert "sort=attempts" in page.url
+        assert any("controller=shop%2FDeployment%2Fweb" in path for path, _ in port.asked)
+
+
+async def test_charts_have_ranges_and_values_under_the_pointer_and_by_keyboard(
+    require_tool: Callable[[str], str],
+) -> None:
+    port = ScriptedPort()
+    none: dict[str, Any] = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+    points = [
+        {
+            **none,
+            "at": f"2026-11-22T10:00:{5 * n:02}.000Z",
+            "scheduled": n,
+            "seconds": 5,
+            "bound": n,
+        }
+        for n in range(11)
+    ]
+    port.answers["/queue/history"] |= {"items": points, "began": NOW, "keptSeconds": 43200}
+    async with (
+        open_page(port) as url,
+        browser(require_tool) as chromium,
+        window(chromium, url, viewport={"width": 1400, "height": 900}) as it,
+    ):
+        page, keys, reading = it.page, it.page.keyboard, it.page.locator("#reading")
+        await tab_to(page, "1 hour")
+        await keys.press("Enter")
+        await expect(page.get_by_role("link", name="1 hour")).to_have_attribute(
+            "aria-current", "true"
+        )
+        assert any(path.startswith("/queue/history?range=1h") for path, _ in port.asked)
+        await expect(page.locator("#kept")).to_contain_text("when this replica began to lead")
+        await tab_to(page, "Charts over time; the arrow keys left and right read the values")
+        await keys.press("ArrowLeft")
+        await expect(reading).to_contain_text("2 bound and 0 failed per s")
+        await keys.press("ArrowLeft")
+        await expect(reading).to_contain_text("1.8 bound and 0 failed per s")
+        plot = page.locator("#charts svg").first
+        box = await plot.bounding_box()
+        assert box is not None
+        await page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
+        await expect(reading).to_contain_text("1 bound and 0 failed per s")
+        await expect(page.locator("#charts .cursor.at")).to_have_count(3)
+        points.append({**points[-1], "at": "2026-11-22T10:00:55.000Z", "bound": 11})
+        await expect(page.locator("#charts")).to_have_attribute(
+            "data-readings", re.compile("2.2 bound")
+        )
+        # It stays at its moment.
+        await expect(reading).to_contain_text("1 bound")
 
 
 FORMS = {

@@ -11,7 +11,6 @@ from stellwerk.answers.answer import PortAnswer, Time
 from stellwerk.answers.gpus import GpusOfPod
 from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.suggestion import Suggestion
-from stellwerk_kube.names import is_subdomain
 
 _MAX_REASONS: Final = 6
 """Lines of reasons about devices; the others are counted."""
@@ -401,6 +400,8 @@ class PodFacts(PortAnswer):
     uid: str | None = None
     scheduler_name: str | None = None
     priority: int | None = None
+    requests: Mapping[str, int] | None = None
+    """Amounts by resource: cpu in millicores, memory and storage in bytes; absent: none."""
     state: PodState
     node: str | None = None
     preempted: PreemptedBy | None = None
@@ -489,17 +490,8 @@ class RecomputedExplanation(Recomputed):
     """The reason why no more changes were tried that would make it fit; absent: all were."""
 
 
-_BEGIN_SO: Final = " so: "
-
-
 def names_near(names: Sequence[str], count: int) -> str:
     """The sentence about pods whose names begin as one that is not there; some of `count`."""
     more = ", …" if count > len(names) else ""
     begin = "name begins" if count == 1 else "names begin"
-    return f"; {count} {begin}{_BEGIN_SO}{', '.join(names)}{more}"
-
-
-def read_names_near(message: str) -> list[str]:
-    """The names in a message that has that sentence; empty: it has none."""
-    _, _, names = message.partition(_BEGIN_SO)
-    return [name for name in names.split("\n")[0].split(", ") if is_subdomain(name)]
+    return f"; {count} {begin} so: {', '.join(names)}{more}"

@@ -42,15 +42,16 @@ from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.suggestion import Suggestion
 from stellwerk.backend.queued_pod import IN_FLIGHT, BindingStage, QueuedPod
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
-from stellwerk.explain.lists.owned_pods import owner_of
+from stellwerk.explain.lists.page import owner_of
+from stellwerk.explain.lists.queue import scheduled_message
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import (
-    QueueHistory,
     at,
     binding_facts,
     is_skipped,
     queue_facts,
 )
+from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.records import (
     DecisionRecord,
     DecisionRecords,
@@ -310,6 +311,7 @@ class Explanations:
             uid=pod.uid,
             scheduler_name=pod.spec.scheduler_name,
             priority=pod.priority,
+            requests=dict(pod.amounts.requests) or None,
             state="terminating" if pod.terminating else state,
             selected_by=None if selecting is None else selecting.loaded.name,
             pod_group=None if pod.group is None else pod.group.shown,
@@ -498,14 +500,6 @@ def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
         return PreemptionNow(message=message, would_do=would_do)
     victims = [VictimFields(pod=each.key, priority=each.priority) for each in candidate.victims]
     return PreemptionNow(node=candidate.node_name, victims=victims, would_do=would_do)
-
-
-def scheduled_message(pod: PodInfo) -> str:
-    """The message of the PodScheduled condition; empty: none."""
-    for condition in pod.conditions:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return str(condition.get("message") or "")
-    return ""
 
 
 def _reasons(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:

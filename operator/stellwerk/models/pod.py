@@ -86,6 +86,9 @@ class PodDetails:
     """Whether its condition Ready is True; budgets may let others go."""
     deletion_cost: int
     """The cost that ReplicaSets compare when they have too many pods; nearly always 0."""
+    created: str
+    """metadata.creationTimestamp of a pod without a node; empty: it has one, or the time is not
+    known. Bound pods of a workload differ in it, and could not share their details."""
     conditions: tuple[JsonObject, ...] = ()
     """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
     volumes: tuple[PodVolume, ...] = ()
@@ -170,6 +173,11 @@ class PodInfo:
     def deletion_cost(self) -> int:
         """The cost that ReplicaSets compare when they have too many pods."""
         return self.details.deletion_cost
+
+    @property
+    def created(self) -> str:
+        """metadata.creationTimestamp of a pod without a node; empty: not known."""
+        return self.details.created
 
     @property
     def condition_types(self) -> tuple[str, ...]:
@@ -330,6 +338,7 @@ def parse_pod(
         parse_device_ids(text_or_empty(devices)) if devices and node_name else (),
         any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions),
         deletion_cost(annotations) if annotations else 0,
+        "" if node_name else text_or_empty(metadata.get("creationTimestamp")),
     )
     is_own = bool(conditions_kept or volumes or claims or extended)
     details = None if is_own else _details.get(alike)

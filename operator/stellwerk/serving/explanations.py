@@ -23,6 +23,7 @@ from aiohttp import web
 
 from stellwerk.answers.answer import Kind, codec
 from stellwerk.answers.pod import names_near
+from stellwerk.answers.queue import BY_CONTROLLER
 from stellwerk.answers.what_if import Supposition, WhatIf
 from stellwerk.explain.lists.claims import explain_claim
 from stellwerk.explain.lists.decisions import decisions_page
@@ -37,7 +38,8 @@ from stellwerk.explain.lists.page import (
     natural_order,
 )
 from stellwerk.explain.lists.profiles import profiles_page
-from stellwerk.explain.lists.queue import queue_page
+from stellwerk.explain.lists.queue import QueueOrder, queue_page
+from stellwerk.explain.lists.search import search_page
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import OutOfTime, suggested
 from stellwerk.explain.what_if import what_if
@@ -151,6 +153,8 @@ class ExplanationRoutes:
         self.table.get("/explain/{namespace}/resourceclaims/{claim}")(self._explain_claim)
         self.table.get("/explain/{namespace}/owners/{kind}/{owner}")(self._owned)
         self.table.get("/explain/devices")(self._devices)
+        # Below /explain/, so that roles of before give the right to it.
+        self.table.get("/explain/search")(self._search)
         self.table.get("/queue")(self._queue)
         self.table.get("/queue/history")(self._history)
         self.table.get("/decisions")(self._decisions)
@@ -244,22 +248,40 @@ class ExplanationRoutes:
 
         return await self._answer(request, steps)
 
+    async def _search(self, request: web.Request) -> web.Response:
+        asked, page = self._explanations, _page(request)
+        (text,) = _asked(request, "q")
+        return await self._answer(
+            request,
+            lambda: search_page(
+                asked.world,
+                asked.without_profile().values(),
+                [each.name for each in asked.profile_objects()],
+                text,
+                page.limit,
+            ),
+        )
+
     async def _queue(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations
-        words = _asked(request, "q", "queue", "plugin")
+        text, queue, plugin, controller = _asked(request, "q", "queue", "plugin", "controller")
+        sort, by = _asked(request, "sort", "by")
+        wanted = (text, queue, plugin, "", controller, request.query.get("reason"))
         return await self._answer(
             request,
             lambda: queue_page(
                 asked.world,
                 page,
                 asked.without_profile().values(),
-                PodsAsked(*words),
+                PodsAsked(*wanted),
                 asked.unserved.is_unserved,
+                QueueOrder(sort, by == BY_CONTROLLER),
             ),
         )
 
     async def _history(self, request: web.Request) -> web.Response:
-        return await self._answer(request, self._explanations.history.page)
+        (wanted,) = _asked(request, "range")
+        return await self._answer(request, lambda: self._explanations.history.page(wanted))
 
     async def _decisions(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations

@@ -14,11 +14,11 @@ from stellwerk_cli.commands.arguments import port_number
 from stellwerk_cli.commands.port_arguments import PortAddress, add_port_arguments, port_address
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from stellwerk.answers.profile_history import ProfileHistory
     from stellwerk.client.kubernetes import KubernetesClient
-    from stellwerk_cli.page.answers import Answer
+    from stellwerk_cli.page.answers import Answer, PodEvent
     from stellwerk_kube.json_values import JsonObject
 
 HELP: Final = "show the queues, decisions, nodes and explanations in a browser on this machine"
@@ -47,6 +47,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+_MAX_EVENTS: Final = 20
+"""Events of a pod that its page shows, the newest ones."""
+_MAX_LISTED_EVENTS: Final = 200
+"""Events that are asked for: the API server does not list the newest ones first."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApiServer:
     """The page's ApiReader, with a user's own credentials."""
@@ -68,6 +74,18 @@ class ApiServer:
         from stellwerk.client.kubernetes import pod_path  # noqa: PLC0415
 
         return await self._ask(lambda client: client.get(pod_path(namespace, name)))
+
+    async def events(self, namespace: str, name: str) -> "Sequence[PodEvent]":
+        """The newest events of a pod."""
+        from urllib.parse import quote  # noqa: PLC0415
+
+        from stellwerk_cli.page.answers import PodEvent  # noqa: PLC0415
+
+        selector = quote(f"involvedObject.kind=Pod,involvedObject.name={name}", safe="")
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events?fieldSelector={selector}"
+        listed = await self._ask(lambda client: client.get(f"{path}&limit={_MAX_LISTED_EVENTS}"))
+        found = map(PodEvent.of, listed.get("items") or ())
+        return sorted(found, key=lambda each: each.at, reverse=True)[:_MAX_EVENTS]
 
     async def _ask(self, question: "Callable[[KubernetesClient], Awaitable[Answer]]") -> "Answer":
         from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415

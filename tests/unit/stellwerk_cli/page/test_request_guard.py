@@ -95,7 +95,7 @@ async def test_other_sites_cannot_send_forms(origin: str | None, status: int) ->
 
 async def test_every_answer_forbids_what_a_browser_could_do_with_it() -> None:
     async with opened() as window:
-        for path in ("/", "/nothing-here", "/pods?name=a", "/static/page.js"):
+        for path in ("/", "/nothing-here", "/search?q=a", "/static/page.js"):
             _, _, headers = await window.whole(path)
             policy = headers["Content-Security-Policy"]
             assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'"), (
