@@ -217,7 +217,9 @@ class Operator:
         self.group_conditions = GroupConditions(self.world, dispatcher)
         self.handlers = self._event_handlers(dispatcher, options)
         self.handlers.on_own_kind = self.sources.on_synced
-        self.profile_status = ProfileStatusWriter(self.world, self.loader, dispatcher)
+        self.profile_status = ProfileStatusWriter(
+            self.world, self.loader, dispatcher, refused_sources=self.sources.refused_secrets
+        )
         self.scheduler = self._scheduler(active, dispatcher, options.max_pod_complexity)
         self.audit = Audit(
             self.world,

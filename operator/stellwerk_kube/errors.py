@@ -86,6 +86,10 @@ class DestinationError(ProfileError):
     """A profile names an address that the operator may not call."""
 
 
+class SecretRefusedError(SchedulerError):
+    """The owner of a Secret does not let its content go to an address that a profile names."""
+
+
 class ExtenderError(SchedulerError):
     """An extender refused a call, did not answer in time, or answered nonsense."""
 

@@ -6,7 +6,7 @@ for every profile with a selector. Another condition appears at the first fault,
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -36,6 +36,8 @@ EXTENDER_FILES: Final = "ExtenderFilesUsable"
 """The files that extenders name can be used."""
 EXTENDER_ADDRESSES: Final = "ExtenderAddressesAllowed"
 """The administrator allows the addresses of the extenders."""
+SECRETS: Final = "SecretsUsable"
+"""The Secrets that a profile names allow the addresses to which it has them sent."""
 PLUGINS_TRUSTED: Final = "PluginsTrusted"
 """No plugin was found whose kept answers were wrong."""
 _DEPENDS_ON: Final = {
@@ -51,6 +53,8 @@ MAX_NAMED_OVERLAPS: Final = 3
 
 Statement: TypeAlias = tuple[str, str, str, str]
 """(type, status, reason, message) of a condition."""
+RefusedSources: TypeAlias = Callable[[str], Sequence[str]]
+"""Profile's schedulerName → the Secrets of its plugins' sources that refuse their addresses."""
 
 
 def conditions(
@@ -59,6 +63,7 @@ def conditions(
     entry: ProfileEntry,
     before: JsonObject,
     overlaps: Statement | None,
+    refused_sources: RefusedSources,
 ) -> list[JsonObject]:
     """The conditions of a profile.
 
@@ -68,6 +73,7 @@ def conditions(
         entry: the profile with its verdict.
         before: its status as last written.
         overlaps: the statement of `overlap`, as of the last count.
+        refused_sources: the sources of numbers that get no Secret.
     """
     refusal, serving = entry.refusal, entry.serving
     remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
@@ -83,7 +89,7 @@ def conditions(
         _activity(entry, serving, pods),
         overlaps,
         lacking,
-        *extender_statements(extenders, serving, before),
+        *usability_statements(extenders, serving, before, refused_sources),
         credential_statement(entry.newest, before),
         distrust_statement(world.profiles, serving, before),
     )
@@ -155,14 +161,23 @@ def distrust_statement(
     return None
 
 
-def extender_statements(
-    extenders: ExtenderPool, serving: LoadedProfile | None, before: JsonObject
+def usability_statements(
+    extenders: ExtenderPool,
+    serving: LoadedProfile | None,
+    before: JsonObject,
+    refused_sources: RefusedSources,
 ) -> Iterator[Statement | None]:
-    """The statements on files and addresses of extenders; None: there is no doubt of them."""
-    lacks = ExtenderLacks() if serving is None else extenders.lacks(serving.spec.extenders)
+    """The statements on files, addresses and Secrets; none of those that were never in doubt."""
+    lacks: ExtenderLacks = ExtenderLacks()
+    sources: Sequence[str] = ()
+    if serving is not None and not serving.spec.shadow_of:  # a shadow asks and reads nothing
+        lacks = extenders.lacks(serving.spec.extenders)
+        sources = refused_sources(serving.scheduler_name)
+    secrets = "; ".join(filter(None, (lacks.secrets, *sources)))
     for type_, reason, lack in (
         (EXTENDER_FILES, "NotUsable", lacks.files),
         (EXTENDER_ADDRESSES, "NotAllowed", lacks.addresses),
+        (SECRETS, "NotAllowed", secrets),
     ):
         if lack:
             yield type_, "False", reason, shown(lack)

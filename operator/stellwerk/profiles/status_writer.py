@@ -20,6 +20,7 @@ from stellwerk.backend.queued_pod import Place
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.profiles.conditions import (
     ACCEPTED,
+    RefusedSources,
     Statement,
     conditions,
     find_condition,
@@ -85,6 +86,8 @@ class ProfileStatusWriter:
     loader: ProfileLoader
     dispatcher: APIDispatcher
     may_write: Callable[[], bool] = lambda: True
+    refused_sources: RefusedSources = lambda _: ()
+    """The Secrets of plugins' sources that refuse their addresses, by schedulerName."""
     _written: dict[str, _Written] = field(default_factory=dict)
     """By uid of the object."""
     _next: int = 0
@@ -191,7 +194,9 @@ class ProfileStatusWriter:
         """The status of a profile without the counts: its conditions and its last good version."""
         status: JsonObject = {
             "observedGeneration": entry.generation,
-            "conditions": conditions(self.world, self.loader.extenders, entry, before, overlaps),
+            "conditions": conditions(
+                self.world, self.loader.extenders, entry, before, overlaps, self.refused_sources
+            ),
         }
         if entry.good is not None:
             status["lastGoodGeneration"] = entry.good.generation

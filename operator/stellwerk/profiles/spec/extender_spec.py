@@ -65,7 +65,8 @@ class ExtenderTLSConfig(ConfigModel):
     """Name to ask for and to expect in the certificate, instead of the host of urlPrefix."""
 
     cert_file: _FilePath = ""
-    """File with the client certificate, in the operator's container."""
+    """File with the client certificate, in the operator's container. The file hosts in its folder
+    has to name the extender's address."""
 
     key_file: _FilePath = ""
     """File with the client key, in the operator's container."""
@@ -84,7 +85,7 @@ class ExtenderTLSConfig(ConfigModel):
 
     secret_ref: SecretReference | None = None
     """Secret with tls.crt, tls.key and ca.crt, any of which may be missing, instead of files and
-    data."""
+    data. Its annotation scheduling.stellwerk.dev/hosts has to name the extender's address."""
 
     @model_validator(mode="after")
     def _one_source_and_whole_pairs(self) -> "ExtenderTLSConfig":
@@ -100,6 +101,15 @@ class ExtenderTLSConfig(ConfigModel):
         if self.secret_ref is not None and (has_certificate or has_roots):
             raise invalid("secretRef", "not allowed beside certificate files or data")
         return self
+
+    @property
+    def named_files(self) -> tuple[str, str, str]:
+        """The files that are read: certificate, key, roots; empty: none, because data stands."""
+        return (
+            "" if self.cert_data else self.cert_file,
+            "" if self.key_data else self.key_file,
+            "" if self.ca_data else self.ca_file,
+        )
 
 
 class ExtenderManagedResource(ConfigModel):
@@ -131,7 +141,8 @@ class Extender(ConfigModel):
     password in it are readable to all who read profiles: name a Secret instead."""
 
     secret_ref: SecretReference | None = None
-    """Secret with the keys username and password, sent to the extender (basic authentication)."""
+    """Secret with the keys username and password, sent to the extender (basic authentication). Its
+    annotation scheduling.stellwerk.dev/hosts has to name the extender's address."""
 
     filter_verb: _Verb = ""
     """Verb of the filter call; empty if the extender does not filter."""
@@ -187,6 +198,13 @@ class Extender(ConfigModel):
     def shown_url_prefix(self) -> str:
         """The URL prefix without user and password, for texts and metrics."""
         return without_user(self.url_prefix.reveal())
+
+    @property
+    def called_urls(self) -> tuple[str, ...]:
+        """The URLs that the operator calls, without user and password: the prefix, each verb."""
+        prefix = self.shown_url_prefix.rstrip("/")
+        verbs = (self.filter_verb, self.prioritize_verb, self.preempt_verb, self.bind_verb)
+        return tuple(f"{prefix}/{verb}" for verb in ("", *filter(None, verbs)))
 
     @property
     def user_info(self) -> Secret[str]:
