@@ -172,7 +172,7 @@ class Operator:
         self.world = _world(active, metrics, clock, options, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
-        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED if not kind.optional))
+        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))

@@ -150,9 +150,10 @@ class InProcess:
         clock: VirtualClock | None = None,
         recording: Recording | None = None,
         numbers: Callable[[int | None], RandomNumbers] = Random,
+        store: type[Store] = Store,
     ) -> None:
         """`numbers` makes what breaks ties, from a seed or from none."""
-        self.client = Store(self._seen)
+        self.client = store(self._seen)
         self.clock = clock or VirtualClock()
         self.notes = Notes()
         self.metrics = Metrics()

@@ -179,6 +179,7 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
             isinstance(value, dict) and all(map(_is_count, value.values()))
         ),
         "known_to_end": lambda value: value is None or _TEXTS(value),
+        "keeps_part": _is_bool,
     },
     Yielded: {"steps": _is_count},
     GroupDecided: {

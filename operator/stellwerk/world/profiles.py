@@ -399,6 +399,11 @@ class Profiles(QueueingPolicy):
         spec = profile.loaded.spec
         return Backoff(spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds)
 
+    @override
+    def places_groups(self, profile_name: str) -> bool:
+        profile = self.served.get(profile_name)
+        return profile is not None and profile.places_groups
+
 
 def _became_simple(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     new = change.new

@@ -223,6 +223,9 @@ class GroupRequest:
     recording notes the answers and a replay repeats them, because clocks differ."""
     known_to_end: frozenset[str] | None = None
     """Uids of the pods in whose place room may be kept, beside terminating ones; None: of all."""
+    keeps_part: bool = False
+    """Whether the nodes that some members would get are kept though others get none: members are
+    bound already."""
 
     def is_met_by(self, attempt: GroupAttempt) -> bool:
         """Decide whether an attempt placed enough members, with those that are scheduled already.

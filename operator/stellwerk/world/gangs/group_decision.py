@@ -40,6 +40,7 @@ from stellwerk.world.gangs.group_attempt import (
     Refusals,
     is_about_spec,
     likeness,
+    nodes_of,
     place,
     try_other_orders,
     undo_attempt,
@@ -98,6 +99,9 @@ class GroupDecision:
     """The message says that there are victims."""
     refused_by: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The plugins that refused each member in any placement and any order, by its uid."""
+    part: Mapping[str, str] = field(default_factory=dict)
+    """The nodes that members would get though too few do, by uid; only where the request keeps
+    them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,21 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
         decision.preemption = found
     elif not once:
         decision.message = f"{decision.message}, {found}"
+    if decision.preemption is None and request.keeps_part:
+        decision.part = yield from _part_with_nodes(context, decision)
     return decision
+
+
+def _part_with_nodes(
+    context: GroupContext, decision: GroupDecision
+) -> GroupSteps[Mapping[str, str]]:
+    """The nodes of the members that have one in the attempt that came closest, all tried."""
+    attempt = decision.attempt
+    if attempt.gave_up:
+        every = replace(context, early_end=None, refusals=None)
+        attempt = yield from place(every, decision.request.members, attempt.placement)
+        undo_attempt(every, attempt)
+    return {} if attempt.broken else nodes_of(attempt)
 
 
 def _decide_in(
