@@ -23,7 +23,8 @@ from stellwerk_kube.yaml_file import parse_yaml, read_small_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SECONDS: Final = 10.0
+_TIMEOUT_SECONDS: Final = 10.0
+"""Longest wait for an answer of the cluster, which listens on this machine."""
 
 
 def annotate(kubeconfig: Path, path: str, key: str, value: str | None) -> None:
@@ -44,7 +45,7 @@ def annotate(kubeconfig: Path, path: str, key: str, value: str | None) -> None:
         f"{url}{path}", data=body, headers=headers, method="PATCH"
     )
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS, context=context):  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=context):  # noqa: S310
             return
     except urllib.error.HTTPError as error:
         message = _message(error)

@@ -30,7 +30,7 @@ from stellwerk_cluster.apiserver.computed_kinds import (
     port_health,
 )
 from stellwerk_cluster.apiserver.event_ttl import EventExpiry
-from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, ApiServer, while_connected
+from stellwerk_cluster.apiserver.http import MAX_BODY_BYTES, ApiServer, while_connected
 from stellwerk_cluster.apiserver.non_resource_paths import NonResourcePaths
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.pod_logs import PodLogs
@@ -58,7 +58,7 @@ from stellwerk_cluster.identity.service_accounts import (
 from stellwerk_cluster.kubeconfig import kubeconfig, write_kubeconfig
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
-from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
+from stellwerk_cluster.registry.store import MAX_KEPT_EVENTS, Store
 from stellwerk_cluster.validation.scheduling import SYSTEM_CLASSES
 from stellwerk_cluster.work import Worker, WorkLoop
 from stellwerk_kube.clock import SystemClock
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
 
 
 _SHUTDOWN_SECONDS: Final = 1.0
+"""Time that requests get to end when the cluster does."""
 _SECRETS: Final = "secrets"
 """In a data directory, where the keys are."""
 _LIMITS: Final = Limits(
@@ -110,7 +111,7 @@ class ClusterOptions:
     """None: bound pods stay Pending and deleted pods stay terminating, as without any kubelet."""
     heartbeats: bool = True
     """Whether nodes, those created later too, are reported Ready and renew their leases."""
-    event_window: int = EVENT_WINDOW
+    event_window: int = MAX_KEPT_EVENTS
     compaction_seconds: float | None = None
     """The period after which older changes are forgotten; None: only the window limits them."""
     seed: int | None = None
@@ -358,7 +359,7 @@ def _request(*args: Any) -> web.BaseRequest:
         writer,
         task,
         asyncio.get_running_loop(),
-        client_max_size=LARGEST_BODY_BYTES,
+        client_max_size=MAX_BODY_BYTES,
     )
 
 
@@ -379,7 +380,9 @@ _DESCRIPTIONS: Final = {
 API_ADDRESS: Final = "10.0.0.1"
 
 
-_LEASE_SECONDS: Final = 3600
+_IDENTITY_LEASE_SECONDS: Final = 3600
+"""Length of the lease by which an API server says that it is there
+(`IdentityLeaseDurationSeconds`)."""
 
 
 def bootstrap(api: Api) -> None:
@@ -413,7 +416,7 @@ def bootstrap(api: Api) -> None:
         },
         "spec": {
             "holderIdentity": "apiserver-stellwerk",
-            "leaseDurationSeconds": _LEASE_SECONDS,
+            "leaseDurationSeconds": _IDENTITY_LEASE_SECONDS,
             "renewTime": micro_timestamp(api.now()),
         },
     }

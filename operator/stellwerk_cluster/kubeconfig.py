@@ -32,9 +32,12 @@ if TYPE_CHECKING:
 CONTEXT: Final = "stellwerk"
 """The name of the context, and of its cluster."""
 _OWN: Final = {"clusters": CONTEXT, "users": ADMIN.name, "contexts": CONTEXT}
-_LARGEST: Final = 16 << 20
+_MAX_FILE_BYTES: Final = 16 << 20
+"""Bytes of a kubeconfig, which is read and written as a whole."""
 _LOCK_SECONDS: Final = 2.0
+"""Longest wait for another process that writes the same kubeconfig."""
 _PROBE_SECONDS: Final = 1.0
+"""Longest wait for an answer of a port on this machine."""
 _STRING: Final = "tag:yaml.org,2002:str"
 _LIST: Final = "tag:yaml.org,2002:seq"
 
@@ -170,9 +173,9 @@ def _content(path: Path) -> bytes | None:
         raise ConfigurationError(f"cannot write {path}: {reason}") from error
     try:
         status = os.fstat(opened)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
             raise ConfigurationError(f"cannot write {path}: it is no regular file, or too large")
-        return b"".join(iter(lambda: os.read(opened, _LARGEST), b""))
+        return b"".join(iter(lambda: os.read(opened, _MAX_FILE_BYTES), b""))
     finally:
         os.close(opened)
 
@@ -251,7 +254,9 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 def _text(document: MappingNode) -> bytes:
-    text = yaml.serialize(document, Dumper=yaml.SafeDumper, allow_unicode=True, width=_LARGEST)
+    text = yaml.serialize(
+        document, Dumper=yaml.SafeDumper, allow_unicode=True, width=_MAX_FILE_BYTES
+    )
     return str(text).encode()
 
 

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from stellwerk_kube.clock import Clock
 
 _log = logging.getLogger(__name__)
-_SLICE: Final = 50
-"""Keys reconciled before other tasks of the event loop get their turn."""
-_RETRY_SECONDS: Final = 1.0
-"""The wait after a first failure; each further one in a row doubles it."""
-_LONGEST_RETRY_SECONDS: Final = 300.0
-_LONGEST_WAIT_SECONDS: Final = 60.0
+_KEYS_PER_SLICE: Final = 50
+"""Keys that are reconciled before the event loop runs other tasks."""
+_FIRST_RETRY_SECONDS: Final = 1.0
+"""Pause after a first failure; it doubles with each further one in a row."""
+_MAX_RETRY_SECONDS: Final = 300.0
+"""Longest of these pauses."""
+_MAX_WAIT_SECONDS: Final = 60.0
+"""Longest wait for a key before the queue looks at the clock again."""
 
 
 class WorkQueue:
@@ -70,7 +72,7 @@ class WorkQueue:
         """The key failed, and becomes due again after a time that grows with each failure."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        delay_seconds = min(_RETRY_SECONDS * 2.0 ** min(failures, 16), _LONGEST_RETRY_SECONDS)
+        delay_seconds = min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures, 16), _MAX_RETRY_SECONDS)
         self.add_after(key, delay_seconds)
 
     def succeeded(self, key: Hashable) -> None:
@@ -101,7 +103,7 @@ class WorkQueue:
         if self._due:
             return 0.0
         if not self._later:
-            return _LONGEST_WAIT_SECONDS
+            return _MAX_WAIT_SECONDS
         return max(0.0, self._later[0][0] - self._clock.monotonic())
 
 
@@ -139,15 +141,15 @@ class WorkLoop:
         """Do work whenever it is due, until cancelled."""
         while True:
             self._wake.clear()
-            if self._round(limit=_SLICE):
+            if self._round(limit=_KEYS_PER_SLICE):
                 await asyncio.sleep(0)
                 continue
             wait = min(
                 (worker.queue.seconds_until_due() for worker in self._workers),
-                default=_LONGEST_WAIT_SECONDS,
+                default=_MAX_WAIT_SECONDS,
             )
             try:
-                async with asyncio.timeout(min(wait, _LONGEST_WAIT_SECONDS)):
+                async with asyncio.timeout(min(wait, _MAX_WAIT_SECONDS)):
                     await self._wake.wait()
             except TimeoutError:
                 continue

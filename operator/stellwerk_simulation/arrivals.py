@@ -18,6 +18,7 @@ from stellwerk_simulation.trace import TraceNode, TracePod
 
 _DRAWS_OF_WATCHERS: Final = 10
 _TYPICAL_SHARE: Final = 0.95
+"""Share of the pods that the typical shapes together make up, as in `snapshot.pod_shapes`."""
 
 
 @dataclass(frozen=True, slots=True)

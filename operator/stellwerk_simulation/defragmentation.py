@@ -64,10 +64,14 @@ def _annotations(manifest: JsonObject) -> Mapping[str, str]:
 
 SEEDS: Final = 5
 """A plan holds however ties are broken, as far as so many seeds show."""
-_MOST_OPTIONS: Final = 64
-_MOST_OF_ONE_NODE: Final = 16
-_MOST_TRIALS: Final = 200
-_MOST_HELPERS: Final = 16
+_MAX_OPTIONS: Final = 64
+"""Sets of pods whose leaving may reach the goal, the smallest first. Further ones are not tried."""
+_MAX_OPTIONS_PER_NODE: Final = 16
+"""Sets of one node among these, so that other nodes are looked at."""
+_MAX_TRIALS: Final = 200
+"""Sets of pods of one size that are tried: their number grows with the factorial of the size."""
+_MAX_HELPERS: Final = 16
+"""Pods that are tried, one by one, to make room for a pod that has to move."""
 NODES: Final = "nodes"
 GPUS: Final = "gpus"
 
@@ -166,7 +170,7 @@ class Defragmentation:
             return self._as_plan(free[:1], (), ())
         number = self._goal.number if self._goal.kind == NODES else 1
         options = [each for each in self._options() if number == 1 or self._tried([each])]
-        chosen = islice(combinations(options, number), _MOST_TRIALS)
+        chosen = islice(combinations(options, number), _MAX_TRIALS)
         for option in sorted(chosen, key=_moves_of):
             branch = self._tried(option)
             if branch is not None and (rescheduled := self._verified(option, branch)):
@@ -211,7 +215,7 @@ class Defragmentation:
             for option in offered
             if len(option.pods) <= self._most_moves and self._budgets.allow(option.pods)
         )
-        return sorted(fitting, key=lambda each: (len(each.pods), each.node_name))[:_MOST_OPTIONS]
+        return sorted(fitting, key=lambda each: (len(each.pods), each.node_name))[:_MAX_OPTIONS]
 
     def _of_nodes(self) -> Iterator[_Option]:
         for node in self._placement.world.cache.nodes():
@@ -223,7 +227,7 @@ class Defragmentation:
         for node in self._placement.world.cache.nodes():
             enough = node.allocatable.get(self._goal.resource, 0) >= self._goal.number
             if enough and not node.unschedulable:
-                yield from islice(self._of_gpus_on(node.name), _MOST_OF_ONE_NODE)
+                yield from islice(self._of_gpus_on(node.name), _MAX_OPTIONS_PER_NODE)
 
     def _of_gpus_on(self, node_name: str) -> Iterator[_Option]:
         there = list(self._placement.world.cache.pods_on(node_name).values())
@@ -231,7 +235,7 @@ class Defragmentation:
             pod for pod in there if _holds_gpus(pod, self._goal.resource) and not self._why[pod.uid]
         ]
         for number in range(1, min(len(holders), self._most_moves) + 1):
-            for pods in islice(combinations(holders, number), _MOST_TRIALS):
+            for pods in islice(combinations(holders, number), _MAX_TRIALS):
                 left = [pod for pod in there if pod not in pods]
                 if self._idle(node_name, left) >= self._goal.number:
                     yield _Option(node_name, pods)
@@ -259,7 +263,7 @@ class Defragmentation:
     ) -> _Branch | None:
         """A swap: the cluster after another pod made room for this one, and both have moved."""
         avoid = names if self._goal.kind == NODES else frozenset[str]()
-        for helper in islice(self._helpers(branch, pod, names), _MOST_HELPERS):
+        for helper in islice(self._helpers(branch, pod, names), _MAX_HELPERS):
             trial = branch.fork()
             if self._moved(trial, helper, avoid) and self._moved(trial, pod, names):
                 return trial

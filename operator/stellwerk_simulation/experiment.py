@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
 
 
-_WIDTH: Final = 30
-_WHOLE: Final = 10
+_BAR_CHARACTERS: Final = 30
+"""Characters of the bar that shows progress."""
+_MIN_WHOLE_RATE: Final = 10
 """Rates from here on are shown without decimals."""
 
 
@@ -90,12 +91,12 @@ class Progress:
     def line(self, arrived: int) -> str:
         """The bar with rate and time left."""
         share = min(1.0, arrived / self._total)
-        bar = "#" * int(_WIDTH * share)
+        bar = "#" * int(_BAR_CHARACTERS * share)
         elapsed = self._clock.monotonic() - self._started_seconds
         rate = (arrived - self._done) / elapsed if elapsed > 0 else 0.0
         left = f"{(self._total - arrived) / rate:.0f} s left" if rate else "…"
-        shown = f"{rate:.0f}" if rate >= _WHOLE or not rate else f"{rate:.2f}"
-        return f"[{bar:<{_WIDTH}}] {100 * share:3.0f} %  {shown} {self._unit}/s  {left}"
+        shown = f"{rate:.0f}" if rate >= _MIN_WHOLE_RATE or not rate else f"{rate:.2f}"
+        return f"[{bar:<{_BAR_CHARACTERS}}] {100 * share:3.0f} %  {shown} {self._unit}/s  {left}"
 
 
 _MIB = 1 << 20
@@ -155,8 +156,9 @@ def _fits(
 
 
 _FULL_PCT: Final = 100
-_LOOK_SECONDS: Final = 0.2
-_NAMED: Final = 3
+_PROGRESS_SECONDS: Final = 0.2
+"""Time between two updates of the line that shows progress."""
+_MAX_NAMED_PODS: Final = 3
 """Pods that are named of those that fit nowhere."""
 
 _shared: "_Shared | None" = None
@@ -279,7 +281,7 @@ class Experiment:
             found.append(f"{len(lacking)} of {len(self.pods)} pods {named}")
         never_fit = pods_that_never_fit(self.pods, self.nodes)
         if never_fit:
-            names = ", ".join(pod.name for pod in never_fit[:_NAMED])
+            names = ", ".join(pod.name for pod in never_fit[:_MAX_NAMED_PODS])
             fate = "wait to the end" if self.run_options.queues else "are dropped"
             fate = f"fit no node even if it is empty and {fate}"
             found.append(f"{len(never_fit)} of {len(self.pods)} pods {fate}, {names} among them")
@@ -370,7 +372,7 @@ class Experiment:
                 futures = [executor.submit(_run_in_worker, self, *each) for each in runs]
             pending: set[Future[RunResult]] = set(futures)
             while pending:
-                done, pending = wait(pending, timeout=_LOOK_SECONDS)
+                done, pending = wait(pending, timeout=_PROGRESS_SECONDS)
                 progress.show(shared.arrived.value)
                 for future in done:
                     future.result()  # a run that broke ends the others that have not begun

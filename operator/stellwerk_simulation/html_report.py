@@ -30,14 +30,17 @@ _COLOURS: Final = (
 """In light and in dark."""
 _DASHES: Final = ("", "6 3", "2 3")
 """For more profiles than colours."""
-_WIDTH: Final = 820
-_PANEL: Final = 300
+_WIDTH_PIXELS: Final = 820
+"""Width of a figure, which fits a page without scrolling."""
+_PANEL_PIXELS: Final = 300
+"""Height of one panel of a figure."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 120, 40, 34
-_NAME_STEP: Final = 15
-"""Names of lines keep so far apart."""
-_SHORT: Final = 2.0
+_NAME_STEP_PIXELS: Final = 15
+"""Distance that the names of two lines keep, so that both can be read."""
+_SHORT_PCT: Final = 2.0
 """Percent by which a profile allocates less than was asked for when profiles begin to differ."""
-_MOST_TICKS: Final = 7
+_MAX_TICKS: Final = 7
+"""Ticks of an axis: more would write over each other."""
 _STEPS: Final = tuple(digit * 10.0**power for power in range(-3, 4) for digit in (1, 2, 5))
 
 
@@ -76,14 +79,14 @@ def drawn(curves: Mapping[str, Sequence[Sequence[CurvePoint | None]]], until_pct
         ("Fragments: idle GPUs that typical pods cannot use, % of all", fragmented),
     )
     panels = [
-        _Panel(title, {name: line[begin:] for name, line in lines.items()}, number * _PANEL)
+        _Panel(title, {name: line[begin:] for name, line in lines.items()}, number * _PANEL_PIXELS)
         for number, (title, lines) in enumerate(titles)
     ]
-    height = _PANEL * len(panels)
+    height = _PANEL_PIXELS * len(panels)
     body = "\n".join(_panel(panel, begin, until_pct) for panel in panels)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        f'width="{_WIDTH}" height="{height}">\n<title>{titles[0][0]}</title>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH_PIXELS} {height}" '
+        f'role="img" width="{_WIDTH_PIXELS}" height="{height}">\n<title>{titles[0][0]}</title>\n'
         f'<style>{_style(len(curves))}</style>\n<rect width="100%" height="100%" rx="8"/>\n'
         f"{body}\n</svg>\n"
     )
@@ -110,7 +113,7 @@ def _style(profiles: int) -> str:
 
 def _where_they_part(lines: Mapping[str, Line], until_pct: int) -> int:
     """The load from which on profiles differ, a multiple of five."""
-    short = [load for line in lines.values() for load, value in line if value < load - _SHORT]
+    short = [load for line in lines.values() for load, value in line if value < load - _SHORT_PCT]
     return max(0, min(min(short, default=0), until_pct - 10) // 5 * 5)
 
 
@@ -125,18 +128,18 @@ class _Scale(NamedTuple):
 
     def x(self, load: float) -> int:
         across = (load - self.begin) / max(1, self.until - self.begin)
-        return round(_LEFT + across * (_WIDTH - _LEFT - _RIGHT))
+        return round(_LEFT + across * (_WIDTH_PIXELS - _LEFT - _RIGHT))
 
     def y(self, value: float) -> float:
         up = (value - self.values[0]) / (self.values[-1] - self.values[0])
-        return round(self.top + _PANEL - _BOTTOM - up * (_PANEL - _TOP - _BOTTOM), 1)
+        return round(self.top + _PANEL_PIXELS - _BOTTOM - up * (_PANEL_PIXELS - _TOP - _BOTTOM), 1)
 
 
 def _ticks(low: float, high: float) -> list[float]:
     """Round values around all others, at most seven of them."""
     for step in _STEPS:
         first, last = math.floor(low / step), math.ceil(high / step)
-        if last - first < _MOST_TICKS:
+        if last - first < _MAX_TICKS:
             break
     return [round(number * step, 3) for number in range(first, max(last, first + 1) + 1)]
 
@@ -154,13 +157,13 @@ def _panel(panel: _Panel, begin: int, until_pct: int) -> str:
             colour, dash = number % len(_COLOURS), _DASHES[number // len(_COLOURS) % len(_DASHES)]
             dashed = f' stroke-dasharray="{dash}"' if dash else ""
             parts.append(f'<path class="c{colour}"{dashed} d="M{way}"/>')
-            where = f'x="{_WIDTH - _RIGHT + 8}" y="{heights[name] + 4:.1f}"'
+            where = f'x="{_WIDTH_PIXELS - _RIGHT + 8}" y="{heights[name] + 4:.1f}"'
             parts.append(f'<text class="c{colour}" {where}>{escape(name)}</text>')
     return "\n".join(parts)
 
 
 def _grid(scale: _Scale) -> list[str]:
-    right, base = _WIDTH - _RIGHT, scale.top + _PANEL - _BOTTOM
+    right, base = _WIDTH_PIXELS - _RIGHT, scale.top + _PANEL_PIXELS - _BOTTOM
     parts = []
     for value in scale.values:
         y = scale.y(value)
@@ -178,7 +181,7 @@ def _apart(ends: Mapping[str, float]) -> dict[str, float]:
     placed: dict[str, float] = {}
     lowest = float("-inf")
     for name, end in sorted(ends.items(), key=lambda each: each[1]):
-        lowest = placed[name] = max(end, lowest + _NAME_STEP)
+        lowest = placed[name] = max(end, lowest + _NAME_STEP_PIXELS)
     return placed
 
 

@@ -33,8 +33,10 @@ SUFFIXES: Final = (".yaml", ".yml", ".json")
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that is over."""
 _MIB: Final = 1 << 20
-_MOST_PODS: Final = 100_000
-_MOST_SECONDS: Final = 1e12
+_MAX_PODS_OF_A_CONTROLLER: Final = 100_000
+"""Pods that a controller in a manifest may ask for: each becomes an object of its own."""
+_MAX_SECONDS: Final = 1e12
+"""Longest time that a manifest may give: float64 is exact to a millisecond below it."""
 
 
 def is_manifest_file(path: Path) -> bool:
@@ -99,11 +101,13 @@ def _pods_of_written(
     if not is_written(obj):
         return [obj]
     try:
-        found = pods_of_controller(obj, "default", _MOST_PODS, nodes, admission)
+        found = pods_of_controller(obj, "default", _MAX_PODS_OF_A_CONTROLLER, nodes, admission)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(f"{source}: a {obj.get('kind')} is malformed: {error}") from error
-    if len(found) > _MOST_PODS:
-        raise ConfigurationError(f"{source}: a {obj.get('kind')} of more than {_MOST_PODS} pods")
+    if len(found) > _MAX_PODS_OF_A_CONTROLLER:
+        raise ConfigurationError(
+            f"{source}: a {obj.get('kind')} of more than {_MAX_PODS_OF_A_CONTROLLER} pods"
+        )
     return found
 
 
@@ -191,6 +195,6 @@ def _seconds(obj: JsonObject, annotation: str) -> float | None:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not 0 <= number <= _MOST_SECONDS:
+    if not 0 <= number <= _MAX_SECONDS:
         raise ConfigurationError(f"annotation {annotation}: {text!r} is not a number from 0 on")
     return number

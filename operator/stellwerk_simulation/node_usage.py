@@ -26,7 +26,8 @@ METRICS_PATH: Final = "/apis/metrics.k8s.io/v1beta1/nodes"
 USAGE: Final = "stellwerk.dev/usage"
 LOAD: Final = "stellwerk.dev/load"
 """The share of the usage by time of day: `08:00=100%,20:00=30%`."""
-PERIOD_SECONDS: Final = 30.0
+USAGE_SECONDS: Final = 30.0
+"""Time between two readings of the usage of nodes."""
 HOT_PCT: Final = 80.0
 """A node that uses so much of its CPU is hot."""
 

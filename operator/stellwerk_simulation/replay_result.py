@@ -12,7 +12,7 @@ from stellwerk.journal.entries import Decided, GroupDecided
 from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.group_decision import GroupDecision
 
-MOST_DIFFERENCES: Final = 1000
+MAX_KEPT_DIFFERENCES: Final = 1000
 """Differences that are kept; all are counted."""
 
 
@@ -53,7 +53,7 @@ class ReplayResult:
         """Count a decision, which was and is now what these texts say."""
         if recorded == replayed:
             self.equal += 1
-        elif len(self.differences) < MOST_DIFFERENCES:
+        elif len(self.differences) < MAX_KEPT_DIFFERENCES:
             self.differences.append(Difference(seconds, key, attempts, recorded, replayed))
 
 

@@ -52,8 +52,9 @@ from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.errors import SchedulerError
 
-_MOST_HELD: Final = 200_000
-"""Entries; no decision takes longer."""
+_MAX_HELD_ENTRIES: Final = 200_000
+"""Entries of a recording that are held until the decision ends to which they belong. No decision
+takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class DecisionParts:
     def take(self, entry: Entry) -> Iterator[Part]:
         """Take an entry, and do what can happen now that it is known."""
         if self._begun is not None:
-            if not _ends(self._begun, entry) and len(self._between) < _MOST_HELD:
+            if not _ends(self._begun, entry) and len(self._between) < _MAX_HELD_ENTRIES:
                 self._between.append(entry)
                 return
             whole = self._whole(self._begun, entry)

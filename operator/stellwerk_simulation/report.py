@@ -53,8 +53,10 @@ def comparison_table(results: Sequence[RunResult], first: str, second: str) -> L
     return comparison(first, second, differences(*pairs))
 
 
-_MOST_REASONS: Final = 3
-_EXAMPLES: Final = 3
+_MAX_REASONS: Final = 3
+"""Reasons that the text names; `-o json` has all."""
+_MAX_EXAMPLES: Final = 3
+"""Pods that are named for one reason."""
 
 
 def left_out_lines(results: Sequence[RunResult]) -> Iterator[str]:
@@ -69,11 +71,11 @@ def left_out_lines(results: Sequence[RunResult]) -> Iterator[str]:
         for pod, why in run.left_out.items():
             by_reason.setdefault(why, []).append(pod)
         ordered = sorted(by_reason.items(), key=lambda each: -len(each[1]))
-        for why, pods in ordered[:_MOST_REASONS]:
-            more = f" and {len(pods) - _EXAMPLES:,} more" if len(pods) > _EXAMPLES else ""
-            yield f"  {', '.join(pods[:_EXAMPLES])}{more}: {why}"
-        if len(ordered) > _MOST_REASONS:
-            yield f"  {len(ordered) - _MOST_REASONS:,} more reasons: -o json has all"
+        for why, pods in ordered[:_MAX_REASONS]:
+            more = f" and {len(pods) - _MAX_EXAMPLES:,} more" if len(pods) > _MAX_EXAMPLES else ""
+            yield f"  {', '.join(pods[:_MAX_EXAMPLES])}{more}: {why}"
+        if len(ordered) > _MAX_REASONS:
+            yield f"  {len(ordered) - _MAX_REASONS:,} more reasons: -o json has all"
 
 
 def conclusions(results: Sequence[RunResult]) -> Iterator[str]:

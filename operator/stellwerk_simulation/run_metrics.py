@@ -24,7 +24,8 @@ from stellwerk_simulation.arrivals import gpu_capacity
 from stellwerk_simulation.node_usage import MeasuredNodes
 from stellwerk_simulation.trace import TraceNode, TracePod
 
-_BLOCK: Final = 256
+_ROWS_PER_BLOCK: Final = 256
+"""Rows that are computed at a time."""
 
 
 class FragmentationRecord:
@@ -55,8 +56,8 @@ class FragmentationRecord:
         """The fragmentation of all nodes at the beginning, and after each placement."""
         column = self._begun.copy()
         yield float(column.sum())
-        for start in range(0, len(self._rows), _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for start in range(0, len(self._rows), _ROWS_PER_BLOCK):
+            block = slice(start, start + _ROWS_PER_BLOCK)
             rows = self._rows[block]
             nodes = NodeView(self._snapshot, np.array(rows, np.intp))
             values = self._measure.of(

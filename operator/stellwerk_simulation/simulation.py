@@ -34,7 +34,7 @@ from stellwerk_simulation.instant_claims import InstantClaims
 from stellwerk_simulation.instant_cluster import InstantCluster, Pods
 from stellwerk_simulation.instant_groups import InstantGroups
 from stellwerk_simulation.manifest_errors import made
-from stellwerk_simulation.node_usage import PERIOD_SECONDS, NodeUsages
+from stellwerk_simulation.node_usage import USAGE_SECONDS, NodeUsages
 from stellwerk_simulation.run_metrics import RunMetrics, RunResult
 from stellwerk_simulation.trace import TracePod
 from stellwerk_simulation.virtual_time import VirtualTime
@@ -269,7 +269,7 @@ class Simulation(Pods):
         """Measure what nodes use, now and for as long as something may happen."""
         self.usages.measure()
         if self._arriving or self._time.next_event() < inf:
-            self._time.call_at(self._clock.monotonic() + PERIOD_SECONDS, "", self._measure)
+            self._time.call_at(self._clock.monotonic() + USAGE_SECONDS, "", self._measure)
 
     @override
     def delete(self, victim: PodInfo) -> None:
@@ -349,7 +349,7 @@ _KIND: Final = "PodDisruptionBudget"
 _PERCENT: Final = "%"
 
 
-_MOST_PCT: Final = 100
+_FULL_PCT: Final = 100
 
 
 class Budgets:
@@ -440,4 +440,4 @@ def _absolute(value: object, total: int) -> int:
     share = text.removesuffix(_PERCENT)
     if not (share.isascii() and share.isdecimal()) or len(share) > len(str(1 << 31)):
         raise ValueError(f"{text[:40]!r} is neither a number of pods nor a percentage")
-    return int(share) if share == text else -(-int(share) * total // _MOST_PCT)
+    return int(share) if share == text else -(-int(share) * total // _FULL_PCT)

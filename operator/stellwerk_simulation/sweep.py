@@ -35,9 +35,12 @@ from stellwerk_simulation.sweep_results import SweepResults, SweepRun
 
 LOCAL: Final = "processes"
 _DASK: Final = "dask:"
-_MOST_SEEDS: Final = 100_000
-_MOST_SEED: Final = 2**31 - 2
-SECONDS_TO_CONNECT: Final = 10
+_MAX_SEEDS: Final = 100_000
+"""Seeds of one sweep: each makes a run of every combination."""
+_MAX_SEED: Final = 2**31 - 2
+"""The highest seed that stands for itself: Go's generator takes seeds modulo 2**31 - 1."""
+CONNECT_SECONDS: Final = 10
+"""Longest time to reach the scheduler of Dask: it answers at once or is not there."""
 _FULL_PCT: Final = 100
 _IN_FLIGHT_PER_WORKER: Final = 4
 """Runs that are handed to an executor at once for each that goes on at a time."""
@@ -210,13 +213,13 @@ def _seeds(where: str, value: object) -> Sequence[int]:
     if isinstance(value, dict):
         fields = _object(where, value, _RANGE_KEYS, required=_RANGE_KEYS)
         first, last = (
-            round(_number(f"{where}.{key}", fields[key], 1, _MOST_SEED)) for key in _RANGE_KEYS
+            round(_number(f"{where}.{key}", fields[key], 1, _MAX_SEED)) for key in _RANGE_KEYS
         )
-        seeds = list(range(first, min(last, first + _MOST_SEEDS) + 1))
-        if not seeds or last - first >= _MOST_SEEDS:
+        seeds = list(range(first, min(last, first + _MAX_SEEDS) + 1))
+        if not seeds or last - first >= _MAX_SEEDS:
             raise ConfigurationError(f"{where}: {first} to {last} are none, or more than can be")
         return seeds
-    seeds = [round(_number(where, each, 1, _MOST_SEED)) for each in _list(where, value)]
+    seeds = [round(_number(where, each, 1, _MAX_SEED)) for each in _list(where, value)]
     _each_once(where, [str(seed) for seed in seeds])
     return seeds
 
@@ -471,7 +474,7 @@ def _dask(spec: str) -> tuple[Executor, Callable[[], None], int]:
         message = f"--executor {spec} needs Dask: pip install 'stellwerk[sweeps]'"
         raise ConfigurationError(message) from error
     try:
-        client = make_client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
+        client = make_client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UnreachableError(f"--executor {spec}: cannot be reached: {reason}") from error

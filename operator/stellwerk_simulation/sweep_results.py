@@ -24,8 +24,8 @@ CREATE TABLE runs (
     version TEXT NOT NULL, result BLOB NOT NULL
 );
 """
-_SECONDS_TO_WAIT: Final = 10.0
-"""For another sweep that writes into the same file."""
+_LOCK_SECONDS: Final = 10.0
+"""Longest wait for another sweep that writes into the same file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SweepResults:
         """
         self.file = file
         with self._said():
-            self._database = sqlite3.connect(file, timeout=_SECONDS_TO_WAIT)
+            self._database = sqlite3.connect(file, timeout=_LOCK_SECONDS)
             try:
                 self._begin(grid)
             except BaseException:

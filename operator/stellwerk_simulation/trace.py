@@ -27,14 +27,16 @@ from stellwerk_kube.names import is_label_value
 
 Row = TypeVar("Row")
 
-_MOST_DEVICES: Final = 64
+_MAX_DEVICES: Final = 64
+"""Devices of a node or a pod. No machine has so many."""
 _MAX_SHOWN_COLUMNS: Final = 12
 """Columns of a foreign trace that a message names: enough to see which file it is."""
 _MAX_SHOWN_NAME: Final = 40
 """Characters of such a name that are shown."""
-_LONGEST_NAME: Final = 253
+_MAX_NAME_CHARACTERS: Final = 253
+"""Characters of a name, as of any object of Kubernetes."""
 _PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_LARGEST: Final = 1 << 50
+_MAX_AMOUNT: Final = 1 << 50
 """The largest amount: far beyond any machine, and far from the end of an int64 when summed."""
 
 
@@ -124,11 +126,11 @@ class _Fields:
     def name(self, column: str) -> str:
         """A name, which must not be empty."""
         text = self.text(column) or self.refuse(column, "is empty")
-        if len(text) > _LONGEST_NAME or not text.isprintable():
+        if len(text) > _MAX_NAME_CHARACTERS or not text.isprintable():
             self.refuse(column, f"{text[:80]!r} cannot be a name")
         return text
 
-    def number(self, column: str, most: int = _LARGEST) -> int:
+    def number(self, column: str, most: int = _MAX_AMOUNT) -> int:
         """A whole number from 0 on."""
         text = self.text(column)
         if not (text.isascii() and text.isdecimal()):
@@ -173,15 +175,15 @@ def _node(fields: _Fields) -> TraceNode:
     return TraceNode(
         name=fields.name("sn"),
         cpu_millis=fields.number("cpu_milli"),
-        memory_mib=fields.number("memory_mib", _LARGEST >> 20),
-        devices=fields.number("gpu", _MOST_DEVICES),
+        memory_mib=fields.number("memory_mib", _MAX_AMOUNT >> 20),
+        devices=fields.number("gpu", _MAX_DEVICES),
         model=fields.model("model", fields.text("model")),
         hourly_price=fields.price("hourly_price"),
     )
 
 
 def _pod(fields: _Fields) -> TracePod:
-    devices = fields.number("num_gpu", _MOST_DEVICES)
+    devices = fields.number("num_gpu", _MAX_DEVICES)
     milli = min(fields.number("gpu_milli"), WHOLE) if devices else 0
     if devices and not milli:
         fields.refuse("gpu_milli", "is 0 where num_gpu is not")
@@ -192,7 +194,7 @@ def _pod(fields: _Fields) -> TracePod:
     return TracePod(
         name=fields.name("name"),
         cpu_millis=fields.number("cpu_milli"),
-        memory_mib=fields.number("memory_mib", _LARGEST >> 20),
+        memory_mib=fields.number("memory_mib", _MAX_AMOUNT >> 20),
         devices=devices,
         gpu_milli=milli,
         models=tuple(fields.model("gpu_spec", model) for model in models if model),

@@ -19,7 +19,7 @@ from stellwerk.world.world import World
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_simulation.instant_cluster import InstantCluster
 
-_MOST_TIMERS: Final = 1000
+_MAX_TIMERS_WITHOUT_EVENT: Final = 1000
 """A pod that is tried so often while nothing happens waits until something does."""
 
 
@@ -71,7 +71,7 @@ class VirtualTime(Waits):
         timers = 0
         while True:
             due = min(seconds, self.next_event())
-            if timers < _MOST_TIMERS:
+            if timers < _MAX_TIMERS_WITHOUT_EVENT:
                 timer_due = self._next_timer()
                 timers += timer_due <= due
                 due = min(due, timer_due)

@@ -14,6 +14,7 @@ CONSTRAINED: Final = ("spread", "prefspread", "anti", "aff", "prefanti")
 KINDS: Final = ("basic", *CONSTRAINED, "zipf", "unique")
 """Workloads measured as decisions; `preempt` and `low` need an API server around them."""
 ZIPF_SPECS: Final = 300
+"""Different specs of the workload `zipf`: the templates of a large cluster."""
 LOW_PODS_PER_NODE: Final = 4
 """Low pods that fill a node, for `preempt`."""
 ONE_A_NODE: Final = frozenset({"anti", "preempt"})

@@ -56,7 +56,7 @@ def decide(cache: Cache, framework: Framework, pod: PodInfo) -> str:
     """One decision, as the scheduling cycle makes it; returns the node's name."""
     snapshot = cache.update_snapshot()
     found = framework.filtering.find_feasible(pod)
-    view = found.view(NodeView(snapshot))
+    view = found.view()
     total = framework.scoring.prioritize(found.state, pod, view).total
     best = np.flatnonzero(total == total.max())
     chosen = int(best[framework.handle.random(len(best))])
@@ -76,7 +76,7 @@ class AlikeRun:
         """Everything that the first pod of the run finds out."""
         snapshot = cache.update_snapshot()
         found = framework.filtering.find_feasible(pod)
-        scores = framework.scoring.prioritize(found.state, pod, found.view(NodeView(snapshot)))
+        scores = framework.scoring.prioritize(found.state, pod, found.view())
         if not scores.nodes.whole:
             raise RuntimeError("some node is full, so that a row is no position")
         self._state, self._total = found.state, scores.total

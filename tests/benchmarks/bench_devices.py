@@ -26,7 +26,7 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import load_profile
 from stellwerk.scheduler.time_slice import FILTER_SLICE_SECONDS, TIME_SLICE_SECONDS
-from stellwerk.snapshot.snapshot import NodeView, Snapshot
+from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_cache, make_node, make_pod
 
@@ -111,7 +111,7 @@ def stretches(framework: Framework, snapshot: Snapshot, pod: PodInfo) -> Iterato
             break
         yield now() - began
         yield from in_slices(state.unfinished, now)
-    view = found.view(NodeView(snapshot))
+    view = found.view()
     scores = framework.scoring.prioritize(state, pod, view)
     row = int(view.row_numbers()[int(scores.best_positions()[0])])
     status = framework.binding.reserve(state, pod, snapshot.node_at(row).name)

@@ -24,7 +24,6 @@ from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.scheduler.observers.instruments import ProfileMetricsRecorder
 from stellwerk.scheduler.schedule_one import ATTEMPTS_PER_SAMPLE
-from stellwerk.snapshot.snapshot import NodeView
 from tests.benchmarks.bench_decide import fill
 from tests.benchmarks.workloads import make_pod
 
@@ -61,7 +60,7 @@ def finish(step: Coroutine[Any, Any, object]) -> None:
 def attempt(framework: Framework, pod: PodInfo, state: CycleState) -> None:
     """Every extension point but Bind, which would need an API."""
     found = framework.filtering.find_feasible(pod, state)
-    view = found.view(NodeView(framework.handle.snapshot))
+    view = found.view()
     framework.scoring.prioritize(state, pod, view)
     binding, node_name = framework.binding, "node-00000"
     binding.reserve(state, pod, node_name)

@@ -10,7 +10,6 @@ from stellwerk.framework.types import CycleState
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.profiles.spec.profile import load_profile
-from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.fake_extender import fake_extender
@@ -79,7 +78,7 @@ def scores() -> Mapping[str, dict[str, int]]:
     pod, state = pod_info("nginx", labels={"app": "nginx"}, **fields), CycleState()
     snapshot = arena.cache.snapshot
     found = arena.framework.filtering.find_feasible(pod, state)
-    view = found.view(NodeView(snapshot))
+    view = found.view()
     names = snapshot.names(view.row_numbers().tolist())
     made = arena.framework.scoring.prioritize(state, pod, view)
     return {
@@ -130,7 +129,7 @@ async def totals(world: InProcess) -> dict[str, int]:
     assert extenders is not None
     assert pod is not None
     snapshot, state = world.cache.update_snapshot(), CycleState()
-    view = framework.filtering.find_feasible(pod, state).view(NodeView(snapshot))
+    view = framework.filtering.find_feasible(pod, state).view()
     names = snapshot.names(view.row_numbers().tolist())
     added = await extenders.prioritize(pod, names)
     total = framework.scoring.prioritize(state, pod, view).total + added

@@ -105,7 +105,7 @@ async def test_a_folder_that_is_removed(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_writer, "MOST_WAITING", 100)
+    monkeypatch.setattr(journal_writer, "MAX_WAITING_ENTRIES", 100)
     monkeypatch.setattr(journal_writer, "CLOSE_SECONDS", 0.0)
     with _never_read(tmp_path / "pipe") as pipe:
         on_a_device(monkeypatch, pipe)

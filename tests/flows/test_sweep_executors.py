@@ -35,7 +35,7 @@ def test_two_workers_of_dask_make_the_runs(
 def test_a_dask_that_cannot_be_reached_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stellwerk_simulation.sweep.SECONDS_TO_CONNECT", 1)
+    monkeypatch.setattr("stellwerk_simulation.sweep.CONNECT_SECONDS", 1)
     executor = "dask:127.0.0.1:1"
     assert main(["simulate", "--sweep", str(grid_of(tmp_path)), "--executor", executor]) == 3
     assert "--executor dask:127.0.0.1:1: cannot be reached" in capsys.readouterr().err

@@ -11,7 +11,6 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST, load_profile
-from stellwerk.snapshot.snapshot import NodeView
 
 _PROFILE = load_profile(dict(DEFAULT_PROFILE_MANIFEST), known_plugins())
 
@@ -34,7 +33,7 @@ class Decider:
             diagnosis = framework.filtering.diagnose(found, pod)
             reasons = [status.reasons for status in diagnosis.statuses]
             return dict(zip(snapshot.names(diagnosis.rows), reasons, strict=True)), {}
-        view = found.view(NodeView(snapshot))
+        view = found.view()
         totals = framework.scoring.prioritize(found.state, pod, view).total
         names = (node.name if node is not None else "" for node in view.nodes())
         scores = dict(zip(names, totals.tolist(), strict=True))

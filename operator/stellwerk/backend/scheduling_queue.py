@@ -234,10 +234,10 @@ class SchedulingQueue:
 
     def done(self, uid: str) -> None:
         """Stop keeping changes for a pod that passed Permit: nothing can reject it any more."""
-        self._in_flight.end(uid)
         entry = self.entries.get(uid)
         if entry is not None and entry.place is Place.IN_FLIGHT:
             self._put(entry, Place.BINDING)
+        self._in_flight.end(uid)
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         """Nominate a pod that is in the queue before the API shows it (empty: to no node)."""
@@ -469,7 +469,6 @@ class SchedulingQueue:
                 self.nominator.add(entry.pod)
         entry.active_since = now
         self._put(entry, Place.ACTIVE)
-        self._note(entry, "active", event)
         is_retry = entry.attempts > 0
         if is_retry and self.nominator.node_of(entry.pod.uid):
             # A node's resources are kept free for it, so that no other pod may pass it.
@@ -479,6 +478,7 @@ class SchedulingQueue:
             namespace = entry.pod.namespace
             sorted_at = self._fairness.sorted_at(namespace, came_at, is_retry=is_retry)
         self._push_active(entry, sorted_at)
+        self._note(entry, "active", event)
 
     def _move_to_backoff_q(self, entry: QueuedPod, event: str) -> None:
         # Run here and not when it leaves: an idle activeQ pops pods from here at any time.
@@ -556,9 +556,9 @@ class SchedulingQueue:
             self._push_backoff(entry)
 
     def _pop(self, entry: QueuedPod) -> QueuedPod:
-        self._put(entry, Place.IN_FLIGHT)
-        entry.attempts += 1
         self._set_unschedulable_plugins(entry, NO_PLUGINS, NO_PLUGINS)
+        entry.attempts += 1
+        self._put(entry, Place.IN_FLIGHT)
         self._in_flight.start(entry.pod.uid)
         return entry
 

@@ -412,12 +412,12 @@ class EventRecorder(Recorder):
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": event.name, "namespace": event.namespace},
+            "regarding": _reference(event.regarding),
             "eventTime": rfc3339_microseconds(event.event_time),
             "reportingController": event.reporting_controller,
             "reportingInstance": instance[:_MAX_INSTANCE_BYTES],
             "action": event.action,
             "reason": event.reason,
-            "regarding": _reference(event.regarding),
             "note": shown(event.note),
             "type": event.type_,
         }

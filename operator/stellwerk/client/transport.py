@@ -266,12 +266,12 @@ class Transport:
             self._measured.request(wire.method, "<error>")
             raise AnswerTooLarge(wire.act, HTTPStatus.OK, "AnswerTooLarge", str(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._measured.request(wire.method, "<error>")
+            self._measured.failed(wire.method)
             reason = type(error).__name__
             message = _network_message(error)
             raise api_error(wire.act, None, reason, message) from _frameless(error)
-        self._measured.request(wire.method, str(status))
-        self._measured.duration(wire.method, self._clock.monotonic() - started_at_seconds)
+        seconds = self._clock.monotonic() - started_at_seconds
+        self._measured.answered(wire.method, str(status), seconds)
         if status >= HTTPStatus.MULTIPLE_CHOICES:
             raise _refusal(wire.act, status, content, retry_after)
         return _parsed(wire.act, status, content) if wire.wants_answer else {}
@@ -397,22 +397,23 @@ class _RequestMetrics:
         self._requests: dict[tuple[str, str], Counter] = {}
         self._durations: dict[str, Histogram] = {}
 
-    def request(self, method: str, code: str) -> None:
-        series = self._requests.get((method, code))
-        if series is None:
+    def answered(self, method: str, code: str, duration_seconds: float) -> None:
+        requests = self._requests.get((method, code))
+        if requests is None:
             family = self._metrics.rest_client_requests
-            series = self._requests[method, code] = family.labels(code, method, self._host)
-        series.inc()
+            requests = self._requests[method, code] = family.labels(code, method, self._host)
+        durations = self._durations.get(method)
+        if durations is None:
+            of_durations = self._metrics.rest_client_request_duration
+            durations = self._durations[method] = of_durations.labels(method, self._host)
+        requests.inc()
+        durations.observe(duration_seconds)
+
+    def failed(self, method: str) -> None:
+        self._metrics.rest_client_requests.labels("<error>", method, self._host).inc()
 
     def retry(self, method: str, code: str) -> None:
         self._metrics.rest_client_request_retries.labels(code, method, self._host).inc()
-
-    def duration(self, method: str, duration_seconds: float) -> None:
-        series = self._durations.get(method)
-        if series is None:
-            family = self._metrics.rest_client_request_duration
-            series = self._durations[method] = family.labels(method, self._host)
-        series.observe(duration_seconds)
 
 
 def _parsed(act: str, status: int, content: bytes) -> dict[str, Any]:

@@ -51,8 +51,11 @@ class BindingPoints:
         """
         point = self._reserve
         with point.timed(state) as timing:
-            for plugin, call in point.calls:
-                status = point.ask(plugin, call, state, pod, node_name)
+            for plugin, reserve in point.measured_calls if state.sampled else point.calls:
+                try:
+                    status = reserve(state, pod, node_name)
+                except Exception as failure:
+                    raise point.failure(plugin, failure) from failure
                 if not status.ok:
                     return timing.noted(point.named(plugin, status))
             return timing.noted(OK)
@@ -102,8 +105,11 @@ class BindingPoints:
         any_has_work = False
         point = self._pre_flight
         with point.timed(state) as timing:
-            for plugin, call in point.calls:
-                status = point.ask(plugin, call, state, pod, node_name)
+            for plugin, look_ahead in point.measured_calls if state.sampled else point.calls:
+                try:
+                    status = look_ahead(state, pod, node_name)
+                except Exception as failure:
+                    raise point.failure(plugin, failure) from failure
                 if status.skip:
                     state.skipped_pre_binds.add(plugin.name)
                 elif status.ok:

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from typing_extensions import TypeIs
 
 from stellwerk.framework.interface import (
+    AdmitsVictims,
     BindPlugin,
     CountsRoom,
     EnqueueExtensions,
@@ -172,6 +173,7 @@ NORMALIZE_SCORE: Final[Extensions[NormalizeScorePlugin]] = Extensions(
     NormalizeScorePlugin, ("normalize",)
 )
 COUNTS_ROOM: Final[Extensions[CountsRoom]] = Extensions(CountsRoom, ("counted_resources",))
+ADMITS_VICTIMS: Final[Extensions[AdmitsVictims]] = Extensions(AdmitsVictims, ("admits_victim",))
 EXPLAIN: Final[Extensions[ExplainPlugin]] = Extensions(ExplainPlugin, ("explain",))
 PROPOSE: Final[Extensions[ProposePlugin]] = Extensions(ProposePlugin, ("propose",))
 """Like EXPLAIN asked of every plugin of a profile that has it, at whatever points it is."""

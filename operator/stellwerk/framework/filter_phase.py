@@ -98,10 +98,9 @@ class FilterPhase:
         state = state or CycleState()
         if len(pod.amounts.requests) > MAX_RESOURCES_MADE_ONE_BY_ONE:
             self._snapshot.make_rows(pod.amounts.requests)
-        found = Feasibility(state, self._snapshot.alive)
-        everything = NodeView(self._snapshot)
+        found = Feasibility(state, NodeView(self._snapshot), self._snapshot.alive)
         with self._pre_filters.timed(state) as timing:
-            self._pre_filter(pod, found, everything)
+            self._pre_filter(pod, found)
             timing.code, timing.skipped = found.pre_filter.code, state.skipped_filters
             if not found.pre_filter.ok:
                 found.fits = np.zeros_like(found.fits)
@@ -137,12 +136,12 @@ class FilterPhase:
 
     # --- PreFilter ------------------------------------------------------------------------------
 
-    def _pre_filter(self, pod: PodInfo, found: Feasibility, everything: NodeView) -> None:
+    def _pre_filter(self, pod: PodInfo, found: Feasibility) -> None:
         """Run every PreFilter: it may reject the pod, skip its own filter, or name nodes."""
         point, state = self._pre_filters, found.state
         for plugin, pre_filter in point.measured_calls if state.sampled else point.calls:
             try:
-                result = pre_filter(state, pod, everything)
+                result = pre_filter(state, pod, found.everything)
             except Exception as failure:
                 raise point.failure(plugin, failure) from failure
             code = result.status.code
@@ -199,7 +198,7 @@ class FilterPhase:
             ):
                 found.fits = self._filter_few_rows(state, pod, np.flatnonzero(candidates))
             else:
-                found.fits = self._filter_by_columns(state, pod, candidates)
+                found.fits = self._filter_by_columns(found, pod, candidates)
             if nominations:
                 # Neither way counts nominated pods. The feasible rows that have any, mostly none or
                 # one, are judged once more with them.
@@ -223,41 +222,40 @@ class FilterPhase:
         verdicts = filters.run(state, pod, NodeView(self._snapshot, rows))
         for call, result in zip(filters.active(state), verdicts.results, strict=True):
             if filters.is_costly(call):
-                _note_error(state, call[0].name, result)
+                _note_error(state, call.name, result)
         fits[rows] = verdicts.fits
         return fits
 
-    def _filter_by_columns(self, state: CycleState, pod: PodInfo, candidates: Mask | None) -> Mask:
+    def _filter_by_columns(self, found: Feasibility, pod: PodInfo, candidates: Mask | None) -> Mask:
         """(N,) bool, rows that every filter passes without nominated pods, by cached columns.
 
         The order of filters does not matter here, since only rows that pass all of them are found.
         So the cheap ones go first, and a costly one sees only the rows that are left.
         """
-        snapshot, filters = self._snapshot, self.filters
+        snapshot, filters, state = self._snapshot, self.filters, found.state
         cached, others = filters.split_by_reuse(state, pod)
         everywhere = snapshot.alive
         if cached:
             everywhere = self._cache.fits(
                 pod,
-                [call[0] for call in cached],
+                [call.plugin for call in cached],
                 lambda index, nodes: filters.codes(cached[index], state, pod, nodes),
             )
             if filters.isolated and self._distrust_wrong_columns(cached, state, pod):
                 # A distrusted filter is no longer among `cached`, so that this comes to an end.
-                return self._filter_by_columns(state, pod, candidates)
+                return self._filter_by_columns(found, pod, candidates)
         fits = everywhere & snapshot.alive
         if candidates is not None:
             fits &= candidates
-        everything = NodeView(snapshot)
         for call in others:
             if not filters.is_costly(call):
-                fits &= filters.answer(call, state, pod, everything).codes == 0
+                fits &= filters.answer(call, state, pod, found.everything).codes == 0
         for call in others:
             if filters.is_costly(call) and fits.any():
                 rows = np.flatnonzero(fits)
                 result = filters.answer(call, state, pod, NodeView(snapshot, rows))
                 fits[rows] = result.codes == 0
-                _note_error(state, call[0].name, result)
+                _note_error(state, call.name, result)
         return fits
 
     # --- statuses: what each row answers, with the nominated pods -------------------------------
@@ -272,7 +270,7 @@ class FilterPhase:
         by_deadline = self._nominations.depends_on_deadline(pod)
         if others or found.node_names is not None or by_deadline:
             return None
-        filters = [plugin for plugin, _ in calls]
+        filters = [call.plugin for call in calls]
         cached = self._cache.statuses(pod, filters, self._nominations)
         cached.refresh(pod, lambda nodes: self._run_for_statuses(found.state, pod, nodes))
         if self.filters.isolated and self._distrust_wrong_statuses(
@@ -313,7 +311,7 @@ class FilterPhase:
         if not columns.kept:
             return False  # each has answered for every row just now
         for call in cached:
-            plugin = call[0]
+            plugin = call.plugin
             if isinstance(plugin, IsolatedPlugin):
                 values = columns.filters[plugin.name].values
                 row = self._cache.row_to_ask(values == 0)

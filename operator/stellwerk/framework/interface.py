@@ -255,6 +255,18 @@ class PostFilterPlugin(Plugin, Protocol):
     ) -> PostFilterResult: ...
 
 
+class AdmitsVictims(PostFilterPlugin, Protocol):
+    """A PostFilter plugin that says which pods may be evicted, so that groups evict no others.
+
+    `world.gangs.group_preemption` asks every PostFilter plugin of a profile that has this method: a
+    pod that one of them does not admit stays. Without one, all pods of lower priority may go.
+    """
+
+    def admits_victim(self, namespace: str, victim: PodInfo) -> bool:
+        """Return whether a pod of lower priority may be evicted for a pod of this namespace."""
+        ...
+
+
 class PreScorePlugin(Plugin, Protocol):
     """Looks at the feasible rows once, before any score."""
 

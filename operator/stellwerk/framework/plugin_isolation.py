@@ -579,6 +579,10 @@ def _check_names(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> froz
     return frozenset(_of_kind(name, str) for name in answer)
 
 
+def _check_bool(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> bool:
+    return _of_kind(answer, bool)
+
+
 def _check_placement_scores(
     _: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]
 ) -> IntColumn:
@@ -613,6 +617,7 @@ _CHECKS_BESIDE_POINTS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType
         "score_key": (SCORE.label, _check_key),
         "normalize": ("ScoreExtensionNormalize", _check_scores),
         "counted_resources": ("CountsRoom", _check_names),
+        "admits_victim": ("AdmitsVictims", _check_bool),
         "scored_resources": (PLACEMENT_SCORE.label, _check_names),
     }
 )

@@ -7,7 +7,7 @@ answered Skip is not called.
 """
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -37,8 +37,15 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import VerdictColumn
 from stellwerk.snapshot.snapshot import NodeOverlay, NodeView
 
-FilterCall: TypeAlias = tuple[FilterPlugin, Call[FilterResult]]
-"""A filter and its method."""
+
+class FilterCall(NamedTuple):
+    """A filter, its name and its method: they are read for each pod."""
+
+    name: str
+    plugin: FilterPlugin
+    filter: Call[FilterResult]
+    measured_filter: Call[FilterResult]
+    """`filter`, measured for sampled attempts."""
 
 
 class RowFilters(FilterRunner):
@@ -48,8 +55,12 @@ class RowFilters(FilterRunner):
         self, plugins: PluginsByPoint, nominations: Nominations, metrics_recorder: MetricsRecorder
     ) -> None:
         self.runner = PointRunner(FILTER, plugins, metrics_recorder)
-        # Names are read once: `active` and `split_by_reuse` compare them for each pod.
-        self._named = [(call[0].name, call) for call in self.runner.calls]
+        self._calls = [
+            FilterCall(plugin.name, plugin, filter_rows, measured)
+            for (plugin, filter_rows), (_, measured) in zip(
+                self.runner.calls, self.runner.measured_calls, strict=True
+            )
+        ]
         self._extensions = PRE_FILTER_EXTENSIONS.among(PRE_FILTER.among(plugins))
         self._nominations = nominations
         self._costly = {
@@ -71,19 +82,19 @@ class RowFilters(FilterRunner):
 
     def is_costly(self, call: FilterCall) -> bool:
         """Return whether a filter runs last, and only on rows that every other filter passes."""
-        return call[0].name in self._costly
+        return call.name in self._costly
 
     def active(self, state: CycleState) -> list[FilterCall]:
         """List the filters whose PreFilter did not answer Skip, in the profile's order."""
         skipped = state.skipped_filters
-        return [call for name, call in self._named if name not in skipped]
+        return [call for call in self._calls if call.name not in skipped]
 
     def each(
         self, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> Iterator[tuple[FilterPlugin, FilterResult]]:
         """Run every active filter on the rows of a view, in order; overlays count."""
         for call in self.active(state):
-            yield call[0], self.answer(call, state, pod, nodes)
+            yield call.plugin, self.answer(call, state, pod, nodes)
 
     def answer(
         self, call: FilterCall, state: CycleState, pod: PodInfo, nodes: NodeView
@@ -93,11 +104,14 @@ class RowFilters(FilterRunner):
         Raises:
             PluginFailure: it raised, or its answer is not about these rows.
         """
-        plugin, filter_rows = call
-        result = self.runner.ask(plugin, filter_rows, state, pod, nodes)
+        filter_rows = call.measured_filter if state.sampled else call.filter
+        try:
+            result = filter_rows(state, pod, nodes)
+        except Exception as failure:
+            raise self.runner.failure(call.plugin, failure) from failure
         if result.codes.shape != (nodes.size,):
             message = f"{result.codes.shape} verdicts for {len(nodes)} nodes"
-            raise PluginFailure(plugin.name, self.runner.label, message)
+            raise PluginFailure(call.name, self.runner.label, message)
         return result
 
     def codes(
@@ -170,10 +184,10 @@ class RowFilters(FilterRunner):
         cached: list[FilterCall] = []
         others: list[FilterCall] = []
         spec, skipped, keyed_by_spec = pod.spec, state.skipped_filters, self._keyed_by_spec
-        for name, call in self._named:
+        for call in self._calls:
+            name, plugin = call.name, call.plugin
             if name in skipped:
                 continue
-            plugin = call[0]
             reusable = name in keyed_by_spec or (
                 plugin.filter_reuse is not Reuse.NEVER and plugin.filter_key(state, pod) is spec
             )

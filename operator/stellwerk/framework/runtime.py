@@ -124,11 +124,14 @@ class Framework:
         # Without PostFilter plugins, no preemption backs an old nomination.
         clear_nomination = not runner.calls
         has_begun = after is None
-        for plugin, call in runner.calls:
+        for plugin, post_filter in runner.measured_calls if state.sampled else runner.calls:
             if not has_begun:
                 has_begun = after is not None and plugin.name == after.plugin
                 continue
-            result = runner.ask(plugin, call, state, pod, diagnosis)
+            try:
+                result = post_filter(state, pod, diagnosis)
+            except Exception as failure:
+                raise runner.failure(plugin, failure) from failure
             api_call = api_call or result.api_call
             if result.status.code is not Code.UNSCHEDULABLE:
                 if not result.candidates:

@@ -109,7 +109,9 @@ class _Scorer:
     """A score plugin and what the phase looks up about it, once and not for each pod."""
 
     plugin: ScorePlugin
-    call: Call[IntColumn]
+    score: Call[IntColumn]
+    measured_score: Call[IntColumn]
+    """`score`, measured for sampled attempts."""
     normalize: Normalize | None
     weight: int
     trusted: bool
@@ -135,13 +137,16 @@ class ScorePhase:
         self._scorers = [
             _Scorer(
                 plugin,
-                call,
+                score,
+                measured_score,
                 plugin.normalize if NORMALIZE_SCORE.implemented_by(plugin) else None,
                 weights.get(plugin.name, 1),
                 is_trusted(plugin),
                 is_keyed_by_spec(plugin, "score_key"),
             )
-            for plugin, call in self._scores.calls
+            for (plugin, score), (_, measured_score) in zip(
+                self._scores.calls, self._scores.measured_calls, strict=True
+            )
         ]
 
     @property
@@ -276,7 +281,11 @@ class ScorePhase:
         return PluginScore(scorer.plugin.name, raw, scores, scorer.weight, len(raw))
 
     def _ask(self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
-        raw = self._scores.ask(scorer.plugin, scorer.call, state, pod, nodes)
+        score = scorer.measured_score if state.sampled else scorer.score
+        try:
+            raw = score(state, pod, nodes)
+        except Exception as failure:
+            raise self._scores.failure(scorer.plugin, failure) from failure
         if raw.shape != (nodes.size,):
             message = f"{raw.shape} scores for {len(nodes)} nodes"
             raise PluginFailure(scorer.plugin.name, self._scores.label, message)

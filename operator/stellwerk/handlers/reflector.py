@@ -346,12 +346,12 @@ class Reflector:
         """Deliver until the stream ends; return whether the next stream may resume from there."""
         to_repeat, slice_ = self._last_event, StreamSlice()
         async for event in self._prepared(events):
-            self._delivery.heard()
             began_seconds = time.monotonic()
             if to_repeat is None and self._deliver_usual(event):
                 if slice_.used_up(began_seconds):
                     await asyncio.sleep(0)
                 continue
+            self._delivery.heard()
             event_type, obj = type_and_object(event)
             if self._says_expired(event_type, obj):
                 return False
@@ -437,6 +437,7 @@ class Reflector:
         if self._last_event is not None:
             self._resume_version = self._last_event[1]
         self._last_event, self._highest_version = (uid, shown), version
+        self._delivery.heard()
         self._delivery.deliver(event_type, obj)
         return True
 

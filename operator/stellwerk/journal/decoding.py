@@ -36,13 +36,16 @@ from stellwerk_kube.untrusted_text import shown
 
 READ: Final = (1, FORMAT)
 """The formats that are understood; what is new in a later one is absent from an earlier one."""
-_MOST_SECONDS: Final = 1e9
+_MAX_SECONDS: Final = 1e9
+"""Longest time that an entry may hold: 30 years of a monotonic clock."""
 _YEARS: Final = range(1970, 9000)
 """Years in which a recording may begin: a replay adds the time that it took, and Python's last year
 is 9999.
 """
-_MOST_NUMBER: Final = 1 << 53
-_SHOWN_CHARACTERS: Final = 60
+_MAX_NUMBER: Final = 1 << 53
+"""The highest number that JSON carries exactly."""
+_MAX_SHOWN_CHARACTERS: Final = 60
+"""Characters of a foreign text that a message shows."""
 
 _Check: TypeAlias = Callable[[Any], bool]
 
@@ -100,7 +103,7 @@ def _head(described: object) -> Head:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
 
 
 # --- what fields may hold ---------------------------------------------------------------------
@@ -111,11 +114,11 @@ def _is_text(value: object) -> bool:
 
 
 def _is_count(value: Any) -> bool:  # noqa: ANN401 any JSON
-    return bool(value.__class__ is int and 0 <= value <= _MOST_NUMBER)
+    return bool(value.__class__ is int and 0 <= value <= _MAX_NUMBER)
 
 
 def _is_seconds(value: Any) -> bool:  # noqa: ANN401 any JSON
-    return bool(value.__class__ in (float, int) and 0 <= value <= _MOST_SECONDS)
+    return bool(value.__class__ in (float, int) and 0 <= value <= _MAX_SECONDS)
 
 
 def _is_event_type(value: object) -> bool:

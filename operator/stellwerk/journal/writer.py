@@ -36,15 +36,18 @@ _Key: TypeAlias = tuple[str, str]
 """(kind, uid of a pod or name)."""
 
 
-DEFAULT_MOST_BYTES: Final = 256 << 20
+DEFAULT_MAX_BYTES: Final = 256 << 20
+"""Bytes of both parts of a recording, if the user names no other limit."""
 BLOCK_BYTES: Final = 1 << 18
 """Bytes of text in a block, which is compressed, checked and written as a whole."""
-MOST_WAITING: Final = 200_000
-"""Entries; a disk that is so far behind ends the recording."""
+MAX_WAITING_ENTRIES: Final = 200_000
+"""Entries that wait for the disk. A disk that is so far behind ends the recording."""
 CLOSE_SECONDS: Final = 10.0
 """Time for which the end of the process waits for the disk."""
-_LEVEL: Final = 3
-_LOOK_SECONDS: Final = 0.05
+_COMPRESSION_LEVEL: Final = 3
+"""Level of zstd: its default."""
+_WRITE_SECONDS: Final = 0.05
+"""Pause of the writer's thread between two looks for entries."""
 _FLUSH_SECONDS: Final = 1.0
 """The time that a crash of the machine may cost."""
 
@@ -54,7 +57,7 @@ class JournalOptions:
     """The path of a journal, and its largest size."""
 
     file: Path
-    most_bytes: int = DEFAULT_MOST_BYTES
+    most_bytes: int = DEFAULT_MAX_BYTES
     """Bytes of both parts together: the newest one, and the one before it."""
     hashed: bool = False
     force: bool = False
@@ -105,9 +108,9 @@ class JournalWriter:
         if self.failure:
             return
         self._entries.append(entry)
-        if len(self._entries) > MOST_WAITING:
+        if len(self._entries) > MAX_WAITING_ENTRIES:
             # Not in the thread, which a disk that hangs keeps.
-            self._end(f"the disk is more than {MOST_WAITING} entries behind")
+            self._end(f"the disk is more than {MAX_WAITING_ENTRIES} entries behind")
 
     def close(self) -> None:
         """Write what is left, and end; a disk that hangs is not waited for."""
@@ -140,7 +143,7 @@ class JournalWriter:
         """Entries as they come, until the journal is closed; blocks are flushed every second."""
         flushed_seconds = time.monotonic()
         while True:
-            closing = self._closing.wait(_LOOK_SECONDS)
+            closing = self._closing.wait(_WRITE_SECONDS)
             while (entry := self._next()) is not None:
                 yield entry
             if closing:
@@ -254,7 +257,7 @@ class _Part:
 
         self.head = head
         self._file: IO[bytes] = os.fdopen(opened_anew(file, force=force), "wb", buffering=0)
-        self._framed = framing(_LEVEL)
+        self._framed = framing(_COMPRESSION_LEVEL)
         self._lines: list[bytes] = []
         self._waiting_bytes = 0
         self.bytes_written = 0

@@ -295,6 +295,8 @@ def parse_pod(
     phase = text_or_empty(status.get("phase"))
     priority = number_or_none(spec.get("priority"))
     policy = text_or_empty(spec.get("preemptionPolicy"))
+    qos_class = sys.intern(text_or_empty(status.get("qosClass")))
+    deadline_seconds = number_or_none(spec.get("activeDeadlineSeconds"))
     # The class's name is not kept: a feature that needs it adds a field to PodDetails.
     if priority is None and resolve_priority is not None:
         priority, class_policy = resolve_priority(text_or_empty(spec.get("priorityClassName")))
@@ -312,6 +314,8 @@ def parse_pod(
     conditions_kept = tuple(conditions) if keeps_conditions else ()
     claims = None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status)
     extended = () if node_name else _extended_requests(spec, shared)
+    annotations = metadata.get("annotations")
+    devices = annotations.get(DEVICE_IDS) if annotations else None
     # The first fields of PodDetails in their order, and the key under which pods share one.
     alike = (
         generation,
@@ -320,12 +324,12 @@ def parse_pod(
         phase,
         _intern_types(conditions),
         _group(spec, label_set),
-        sys.intern(text_or_empty(status.get("qosClass"))),
-        number_or_none(spec.get("activeDeadlineSeconds")),
+        qos_class,
+        deadline_seconds,
         # Of a pod without a node the annotation is a user's, or of an attempt that failed.
-        _gpu_devices(metadata.get("annotations")) if node_name else (),
+        parse_device_ids(text_or_empty(devices)) if devices and node_name else (),
         any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions),
-        deletion_cost(metadata.get("annotations")),
+        deletion_cost(annotations) if annotations else 0,
     )
     is_own = bool(conditions_kept or volumes or claims or extended)
     details = None if is_own else _details.get(alike)
@@ -393,10 +397,6 @@ def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
     if found is None:
         found = _label_sets[packed(key)] = LabelSet(namespace, dict(text_map(labels)))
     return found
-
-
-def _gpu_devices(annotations: Mapping[str, str] | None) -> tuple[int, ...]:
-    return parse_device_ids(text_or_empty(annotations.get(DEVICE_IDS))) if annotations else ()
 
 
 def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:

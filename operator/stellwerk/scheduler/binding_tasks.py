@@ -30,7 +30,8 @@ class BindingTasks:
     def __init__(self, limit: int = MAX_BINDINGS_IN_FLIGHT) -> None:
         self._limit = limit
         self._goes_on_at = limit - limit // MIN_FREE_SHARE
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        """By uid of the pod; other modules only read it."""
         self._without_slot: set[str] = set()
         """Bindings that wait on Permit or PreBind."""
         self._cancellable: dict[str, str] = {}
@@ -41,14 +42,16 @@ class BindingTasks:
         """Uids of pods that count as bound, and that an event has shown without a node."""
         self.stages: dict[str, BindingStage] = {}
         """The point that each binding is at, by uid; explanations show it."""
+        self.has_free_slot = True
+        """Whether another binding may start."""
         self._free = asyncio.Event()
         self._free.set()
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self.tasks)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._tasks
+        return uid in self.tasks
 
     def stage(self, uid: str) -> BindingStage | None:
         """Return how far a binding has come; None: there is none."""
@@ -65,7 +68,7 @@ class BindingTasks:
     def start(self, uid: str, binding: Coroutine[Any, Any, None]) -> None:
         """Run a binding in a task of its own."""
         task = asyncio.get_running_loop().create_task(binding, name=f"bind {uid}")
-        self._tasks[uid] = task
+        self.tasks[uid] = task
         task.add_done_callback(lambda done: self._ended(uid, done))
         self._count()
 
@@ -99,7 +102,7 @@ class BindingTasks:
 
     def cancel(self, uid: str, reason: str) -> bool:
         """Cancel a binding; False if there is none, or if it has gone too far."""
-        task = self._tasks.get(uid)
+        task = self.tasks.get(uid)
         if task is None or self._cancellable.get(uid) != "":
             return False
         self._cancellable[uid] = reason
@@ -112,25 +115,27 @@ class BindingTasks:
     async def drain(self, timeout_seconds: float) -> None:
         """Let bindings in flight finish; those without a slot, and late ones, are cancelled."""
         for uid in self._without_slot:
-            self._tasks[uid].cancel()
-        if not self._tasks:
+            self.tasks[uid].cancel()
+        if not self.tasks:
             return
-        _, late = await asyncio.wait(self._tasks.values(), timeout=timeout_seconds)
+        _, late = await asyncio.wait(self.tasks.values(), timeout=timeout_seconds)
         for task in late:
             task.cancel()
         if late:
             await asyncio.wait(late)
 
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(uid) is task:
-            del self._tasks[uid]
+        if self.tasks.get(uid) is task:
+            del self.tasks[uid]
             self._cancellable.pop(uid, None)
             self.stages.pop(uid, None)
         self._count()
 
     def _count(self) -> None:
-        taken = len(self._tasks) - len(self._without_slot)
+        taken = len(self.tasks) - len(self._without_slot)
         if taken >= self._limit:
+            self.has_free_slot = False
             self._free.clear()
         elif taken <= self._goes_on_at:
+            self.has_free_slot = True
             self._free.set()

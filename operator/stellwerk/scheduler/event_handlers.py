@@ -353,7 +353,7 @@ class EventHandlers(WatchHandlers):
         kept_on = nominator.node_of(uid) if nominator.by_node else ""
         pending = self.world.queue.delete(uid)
         if pending is not None:
-            kept_on = kept_on or pending.nominated_node_name
+            kept_on = kept_on or pending.details.nominated_node_name
             if kept_on and kept_on != node_name:
                 self._nomination_changed(pending.with_nomination(kept_on), now)
         return pending

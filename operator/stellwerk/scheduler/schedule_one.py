@@ -62,10 +62,6 @@ ATTEMPTS_PER_SAMPLE: Final = 10
 `pluginMetricsSamplePercent` does: reading the clock around each call would cost all of them."""
 
 
-def _unobserved(*_: object) -> Observed:
-    return _UNOBSERVED
-
-
 @dataclass(slots=True)
 class _Attempt:
     """An attempt for one pod, from when it was popped until it is assumed or back in the queue."""
@@ -113,7 +109,7 @@ class ScheduleOne:
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """The last evictions; explanations read them and the records."""
-        self.on_decided: Callable[[QueuedPod, Decision], Observed] = _unobserved
+        self.on_decided: Callable[[QueuedPod, Decision], Observed] = lambda *_: _UNOBSERVED
         """Called with a pod and the decision on it. The decision is applied inside the context that
         it returns; a recording sets it."""
         evictions = GroupEvictions(world, binding_cycle.preemption.evictor)
@@ -136,7 +132,7 @@ class ScheduleOne:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
         pod = queued.pod
         self.deciding = pod.uid
-        if pod.group is not None and await self._schedule_group(queued):
+        if pod.details.group is not None and await self._schedule_group(queued):
             pass
         elif pod.terminating or pod.uid in self._world.cache.assumed_pods:
             self._skip_pod_schedule(queued)
@@ -164,7 +160,17 @@ class ScheduleOne:
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
-        attempt = self._begin(queued, profile)
+        # One attempt in ATTEMPTS_PER_SAMPLE measures the time of each plugin.
+        self._attempts += 1
+        ATTEMPT.set(self._attempts)
+        attempt = _Attempt(
+            queued,
+            profile,
+            profile.new_state(pod, sampled=self._attempts % ATTEMPTS_PER_SAMPLE == 0),
+            world.clock.monotonic(),
+            self._throttle.budget.taken_seconds,
+            queued.active_since,
+        )
         if reason := self._throttle.begin(pod, profile):
             self._fail(attempt, Failure.throttled(reason))
             return
@@ -184,7 +190,8 @@ class ScheduleOne:
             effects = apply(world, queued, decision)
         profile.framework.metrics_recorder.attempt(attempt.state)
         self._carry_out(attempt, decision, effects)
-        self._show_shadows(attempt, decision)
+        if self._loader.shadows.by_name:
+            self._show_shadows(attempt, decision)
 
     async def _scheduling_cycle(
         self, pod: PodInfo, profile: ServedProfile, state: CycleState
@@ -310,19 +317,6 @@ class ScheduleOne:
 
     # --- what is noted of an attempt ------------------------------------------------------------
 
-    def _begin(self, queued: QueuedPod, profile: ServedProfile) -> _Attempt:
-        """Number an attempt, and have each plugin timed in one of ATTEMPTS_PER_SAMPLE attempts."""
-        self._attempts += 1
-        ATTEMPT.set(self._attempts)
-        return _Attempt(
-            queued,
-            profile,
-            profile.new_state(queued.pod, sampled=self._attempts % ATTEMPTS_PER_SAMPLE == 0),
-            self._world.clock.monotonic(),
-            self._throttle.budget.taken_seconds,
-            queued.active_since,
-        )
-
     def _observe(self, attempt: _Attempt, decision: Decision | Failure) -> None:
         """Measure how long it took to decide, and log the decision."""
         pod, profile, throttle = attempt.queued.pod, attempt.profile, self._throttle
@@ -344,8 +338,7 @@ class ScheduleOne:
 
         The columns are still those of the decision; what was assumed since is set aside.
         """
-        shadows = self._loader.shadows
-        if shadows.by_name:
-            since, started_seconds = attempt.active_since, attempt.started_seconds
-            waited_seconds = 0.0 if since is None else started_seconds - since
-            shadows.look(attempt.queued.pod, decision, waited_seconds, attempt.assumptions)
+        since, started_seconds = attempt.active_since, attempt.started_seconds
+        waited_seconds = 0.0 if since is None else started_seconds - since
+        shadows, pod = self._loader.shadows, attempt.queued.pod
+        shadows.look(pod, decision, waited_seconds, attempt.assumptions)

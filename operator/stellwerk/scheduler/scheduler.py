@@ -139,7 +139,8 @@ class Scheduler(Waits):
 
     @override
     async def slot(self) -> None:
-        await self._bindings.free_slot()
+        if not self._bindings.has_free_slot:
+            await self._bindings.free_slot()
         if self._barrier.is_applying or self._world.cache.unindexed:
             await self._ready()
 
@@ -153,7 +154,7 @@ class Scheduler(Waits):
         if in_hand is not None:
             self._schedule_one.deciding = in_hand.pod.uid
         await asyncio.sleep(0)
-        if not self._bindings:
+        if not self._bindings.tasks:
             # What a socket has brought becomes an event only in the second round of the event loop.
             # While pods are bound, the second round would split what is written at once in two,
             # for more CPU.

@@ -141,10 +141,6 @@ class Search:
         if len(names) != offered:
             self.by_extenders, self.offered = result, offered
 
-    def view(self) -> NodeView:
-        """The feasible nodes."""
-        return self.found.view(NodeView(self.snapshot))
-
 
 @dataclass(slots=True)
 class Decision:
@@ -249,7 +245,7 @@ def score(search: Search) -> Scores | None:
     """The feasible nodes' scores; None: there is nothing to choose."""
     if search.nominated and not search.thorough:
         return None
-    view = search.view()
+    view = search.found.view()
     if view.size == 1 and not search.thorough:
         return None
     return search.profile.framework.scoring.prioritize(search.found.state, search.pod, view)

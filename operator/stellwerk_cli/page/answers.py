@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 FRESH_SECONDS: Final = 1.0
-KEPT: Final = 32
-_AT_ONCE: Final = 3
-_WAITING: Final = 32
-"""More questions than these are turned away."""
+"""Time for which an answer is shown again without asking the operator."""
+MAX_KEPT_ANSWERS: Final = 32
+"""Answers that are kept. Above it, those that are not fresh any more are dropped."""
+_MAX_QUESTIONS_AT_ONCE: Final = 3
+"""Questions that a page asks the operator at once, so that it does not crowd out others."""
+_MAX_WAITING_QUESTIONS: Final = 32
+"""Questions that wait for one of these. Further ones are refused."""
 
 
 class Port(Protocol):
@@ -57,7 +60,7 @@ class Answers:
         self._port = port
         self._clock = clock
         self._kept: OrderedDict[str, tuple[float, asyncio.Future[Any]]] = OrderedDict()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_QUESTIONS_AT_ONCE)
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -85,7 +88,7 @@ class Answers:
         """Keep no answer that is older than a second, and no more than a few in all."""
         while self._kept:
             until, asked = next(iter(self._kept.values()))
-            if len(self._kept) <= KEPT and not (asked.done() and until <= now):
+            if len(self._kept) <= MAX_KEPT_ANSWERS and not (asked.done() and until <= now):
                 return
             self._kept.popitem(last=False)
 
@@ -98,7 +101,7 @@ class Answers:
         return await self._ask(question)
 
     async def _ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
-        if self._waiting >= _WAITING:
+        if self._waiting >= _MAX_WAITING_QUESTIONS:
             raise SchedulerError("too many questions at once: close a few windows")
         self._waiting += 1
         try:

@@ -16,7 +16,8 @@ from stellwerk_kube.clock import parse_moment
 WIDTH: Final = 1000
 HEIGHT: Final = 200
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
-_POINTS: Final = 180
+_MAX_POINTS: Final = 180
+"""Points of a line: more would lie closer than a pixel on a small screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,9 @@ def _waiting(sample: QueueSample) -> tuple[int, int, int, int]:
 
 def _thinned(samples: Sequence[QueueSample]) -> list[int]:
     """Positions of the highest sample of each stretch, and of the first and the last one."""
-    if len(samples) <= _POINTS:
+    if len(samples) <= _MAX_POINTS:
         return list(range(len(samples)))
-    bounds = [number * len(samples) // _POINTS for number in range(_POINTS + 1)]
+    bounds = [number * len(samples) // _MAX_POINTS for number in range(_MAX_POINTS + 1)]
     highest = {
         max(range(begin, end), key=lambda at: _total(samples[at]))
         for begin, end in pairwise(bounds)

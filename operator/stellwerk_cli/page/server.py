@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]{32}")
-_PRIVATE: Final = 0o600
+_PRIVATE_MODE: Final = 0o600
+"""Mode of the file with the key of the page: its owner alone reads it."""
 _NO_PLACE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 """The errors of a folder that the user may not write to."""
 
@@ -85,7 +86,9 @@ def _written(file: Path) -> str:
     key = secrets.token_urlsafe(24)
     new = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as opened:
+        with os.fdopen(
+            os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE), "w"
+        ) as opened:
             opened.write(f"{key}\n")
         file.hardlink_to(new)
     finally:

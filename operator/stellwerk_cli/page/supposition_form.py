@@ -20,8 +20,11 @@ from stellwerk_kube.yaml_file import NestedTooDeeply, check_depth, parse_yaml
 MAX_FORM_BYTES: Final = 256 << 10
 """Bytes of a whole form, its manifests included."""
 _MAX_DEPTH: Final = 50
-_MOST_COUNT: Final = 1000
-_MOST_WEIGHT: Final = 100
+"""Levels of nesting in a manifest of a form. A pod needs about a dozen."""
+_MAX_SUPPOSED_OBJECTS: Final = 1000
+"""Objects of one kind that a supposition adds: each is decided on."""
+_MAX_WEIGHT: Final = 100
+"""Weight of a plugin, as a SchedulerProfile takes it."""
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -71,8 +74,8 @@ def with_weights(spec: JsonObject, name: str, wanted: Mapping[str, str]) -> dict
     """
     weights = dict(spec.get("weights") or {})
     for plugin, text in wanted.items():
-        if not (_COUNT.fullmatch(text.strip()) and int(text) <= _MOST_WEIGHT):
-            raise ConfigurationError(f"{plugin}: a weight is a number from 1 to {_MOST_WEIGHT}")
+        if not (_COUNT.fullmatch(text.strip()) and int(text) <= _MAX_WEIGHT):
+            raise ConfigurationError(f"{plugin}: a weight is a number from 1 to {_MAX_WEIGHT}")
         weights[plugin] = int(text)
     if not wanted:
         raise ConfigurationError("no weight is another one")
@@ -114,8 +117,8 @@ def _as_json(body: dict[str, Any]) -> dict[str, Any]:
 
 def _count(text: str) -> int:
     text = text.strip() or "1"
-    if not (_COUNT.fullmatch(text) and int(text) <= _MOST_COUNT):
-        raise ConfigurationError(f"count: a number from 1 to {_MOST_COUNT} is expected")
+    if not (_COUNT.fullmatch(text) and int(text) <= _MAX_SUPPOSED_OBJECTS):
+        raise ConfigurationError(f"count: a number from 1 to {_MAX_SUPPOSED_OBJECTS} is expected")
     return int(text)
 
 

@@ -202,18 +202,23 @@ def _rejection(plugin: str, reasons: Sequence[str] | None) -> Cell:
 # --- the table of pages ---------------------------------------------------------------------------
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
-_PER_PAGE: Final = 50
-_LONGEST: Final = 320
+_ROWS_PER_PAGE: Final = 50
+"""Rows of a list on one page: about two screens."""
+_MAX_FILTER_CHARACTERS: Final = 320
 """Characters of a filter: a label's key and value."""
-_FEW: Final = 12
+_MAX_PREVIEW_ROWS: Final = 12
+"""Rows of a list that another page shows the beginning of."""
 _NOT_FOUND: Final = 404
 _NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
 """Conditions of a profile that are bad when they are true."""
-_LONGEST_QUERY: Final = 6000
+_MAX_QUERY_CHARACTERS: Final = 6000
 """Characters of an address with a query; a longer one is answered without its query."""
-_MOST_PAGES: Final = 1_000_000
-_MOST_RESOURCES: Final = 10
+_MAX_PAGE_NUMBER: Final = 1_000_000
+"""The highest number of a page: offsets stay small numbers, whatever an address says."""
+_MAX_RESOURCE_COLUMNS: Final = 10
+"""Resources of nodes that have a column each in the list."""
 FOLLOW_SECONDS: Final = 2
+"""Seconds between two questions of a page that follows an answer."""
 FOLLOW_SLOWLY_SECONDS: Final = 10
 """Seconds between two questions where the operator computes the answer anew each time."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
@@ -363,8 +368,8 @@ class Views:
         ask = self._answers.get
         history, decisions, waiting, nodes = await asyncio.gather(
             ask("/queue/history", QueueHistoryPage),
-            ask(f"/decisions?limit={_FEW}", DecisionsPage),
-            ask(f"/queue?limit={_FEW}", QueuePage),
+            ask(f"/decisions?limit={_MAX_PREVIEW_ROWS}", DecisionsPage),
+            ask(f"/queue?limit={_MAX_PREVIEW_ROWS}", QueuePage),
             ask("/nodes?limit=1&totals=yes", NodesPage),
         )
         return self._page(
@@ -385,9 +390,11 @@ class Views:
 
     async def _list(self, page: ListPage, request: web.Request) -> web.Response:
         number = _page_number(request)
-        words = {key: request.query.get(key, "").strip()[:_LONGEST] for key in page.filters}
+        words = {
+            key: request.query.get(key, "").strip()[:_MAX_FILTER_CHARACTERS] for key in page.filters
+        }
         filters = {key: word for key, word in words.items() if word}
-        part = {"limit": _PER_PAGE, "offset": (number - 1) * _PER_PAGE}
+        part = {"limit": _ROWS_PER_PAGE, "offset": (number - 1) * _ROWS_PER_PAGE}
         query = urlencode({**part, **page.unless_asked, **filters}, quote_via=quote)
         listed = await self._answers.get(f"{page.asks or page.address}?{query}", page.kind)
         options = (f"{page.filters[key]}={word}" for key, word in filters.items())
@@ -398,7 +405,7 @@ class Views:
             command=command(*page.words, *options),
             listed=listed,
             number=number,
-            last=max(1, -(-listed.total // _PER_PAGE)),
+            last=max(1, -(-listed.total // _ROWS_PER_PAGE)),
             asked=words,
             filters=filters,
             kept=f"&{urlencode(filters, quote_via=quote)}" if filters else "",
@@ -422,7 +429,9 @@ class Views:
         name = request.match_info["name"]
         explanation, devices = await asyncio.gather(
             self._answers.get(f"/nodes?explain={quote(name, '')}", NodeExplanation),
-            self._answers.get(f"/explain/devices?limit={_FEW}&node={quote(name, '')}", DevicesPage),
+            self._answers.get(
+                f"/explain/devices?limit={_MAX_PREVIEW_ROWS}&node={quote(name, '')}", DevicesPage
+            ),
         )
         return self._page(
             request,
@@ -619,7 +628,7 @@ class Views:
         form = {field: str(posted.get(field, "")) for field in FIELDS}
         filled = {field: text for field, text in form.items() if text.strip()}
         query = urlencode({**filled, "decide": "yes"}, quote_via=quote, errors="replace")
-        if len(query) <= _LONGEST_QUERY:
+        if len(query) <= _MAX_QUERY_CHARACTERS:
             raise web.HTTPSeeOther(f"/what-if?{query}")
         return await self._decided(request, form)
 
@@ -745,7 +754,7 @@ def _environment() -> Environment:
         "share": share,
         "step": step,
         "unit": lambda resource: " cores" if resource == "cpu" else "",
-        "resources_of": lambda nodes: resources_of(nodes, _MOST_RESOURCES),
+        "resources_of": lambda nodes: resources_of(nodes, _MAX_RESOURCE_COLUMNS),
         "chart_size": (WIDTH, HEIGHT),
         "queues": QUEUES,
         "negative_conditions": _NEGATIVE,
@@ -801,22 +810,23 @@ def _page_number(request: web.Request) -> int:
     text = request.query.get("page", "1")
     if not (text.isascii() and text.isdecimal()):
         return 1
-    return max(1, min(_MOST_PAGES, int(text[:9])))
+    return max(1, min(_MAX_PAGE_NUMBER, int(text[:9])))
 
 
 # --- numbers as the page shows them ---------------------------------------------------------------
 
-STEPS: Final = 10
+BAR_STEPS: Final = 10
+"""Lengths that a bar can have: the style sheet has a rule for each."""
 _HIGHEST_SCORE: Final = 100
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _BYTES: Final = frozenset({"memory", "ephemeral-storage"})
 
 
 def step(value: float, highest: float = _HIGHEST_SCORE) -> int:
-    """A share of the highest value, from 0 to STEPS."""
+    """A share of the highest value, from 0 to BAR_STEPS."""
     if highest <= 0:
         return 0
-    return max(0, min(STEPS, int(value * STEPS / highest)))
+    return max(0, min(BAR_STEPS, int(value * BAR_STEPS / highest)))
 
 
 def amount(resource: str, value: int) -> str:

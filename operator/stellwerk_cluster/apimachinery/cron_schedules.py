@@ -37,8 +37,9 @@ _FIELDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
 )
 _PART: Final = re.compile(r"(\*|\?|\w{1,9})(?:-(\w{1,9}))?(?:/(\d{1,9}))?")
 _DURATION: Final = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
-_SEARCHED_DAYS: Final = 366 * 5
-"""A date that does not come within five years never comes (30 February)."""
+_MAX_SEARCHED_DAYS: Final = 366 * 5
+"""Days that are searched for the next date. One that does not come within five years never comes
+(30 February)."""
 
 
 class Schedule(Protocol):
@@ -77,7 +78,7 @@ class _Fields(Schedule):
     def following(self, moment: datetime) -> datetime | None:
         local = moment.astimezone(self.zone)
         day = local.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-        for _ in range(_SEARCHED_DAYS):
+        for _ in range(_MAX_SEARCHED_DAYS):
             if self._allows(day):
                 for hour in self.hours:
                     for minute in self.minutes:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 ACCEPTED_BODIES: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 
 
-_MOST_CAUSES: Final = 1000
+_MAX_CAUSES: Final = 1000
+"""Errors of an object that an answer lists: an object of a megabyte may have any number."""
 _ESCAPES: Final = {
     "\a": r"\a",
     "\b": r"\b",
@@ -216,7 +217,7 @@ def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
 
 def first_errors(*parts: Iterable[FieldError]) -> list[FieldError]:
     """The errors of several checks, as many as an answer holds; the checks end with the last."""
-    return list(islice(chain.from_iterable(parts), _MOST_CAUSES))
+    return list(islice(chain.from_iterable(parts), _MAX_CAUSES))
 
 
 def invalid(kind: ResourceKind, name: str, errors: Iterable[FieldError]) -> StatusError:
@@ -228,7 +229,7 @@ def invalid(kind: ResourceKind, name: str, errors: Iterable[FieldError]) -> Stat
 def invalid_as(kind: str, group: str, name: str, errors: Iterable[FieldError]) -> StatusError:
     """Like `invalid`, for things that are no resources (options of a request, a patch)."""
     # A body of 3 MiB has room for a million mistakes, and their texts for gigabytes.
-    listed = list(islice(errors, _MOST_CAUSES))
+    listed = list(islice(errors, _MAX_CAUSES))
     # The API drops a repeated error from the text and keeps it among the causes.
     texts = list(dict.fromkeys(f"{error.field}: {error.message}" for error in listed))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

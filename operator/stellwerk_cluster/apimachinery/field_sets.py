@@ -42,13 +42,14 @@ def shared(one: FieldSet) -> FieldSet:
     form = orjson.dumps(one)
     known = _in_use.get(form)
     if known is None:
-        if len(_in_use) >= _MOST_SHARED:
+        if len(_in_use) >= _MAX_SHARED_SETS:
             _in_use.clear()
         known = _in_use[form] = _ordered(one)
     return known
 
 
-_MOST_SHARED: Final = 2048
+_MAX_SHARED_SETS: Final = 2048
+"""Sets of fields that objects share. Above it, all are forgotten, and shared anew."""
 _in_use: Final[dict[bytes, FieldSet]] = {}
 """By their JSON as it came; sets are never changed, so that any object may hold them."""
 

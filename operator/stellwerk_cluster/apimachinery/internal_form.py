@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _HOST_FIELDS: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 """Fields of a pod that the internal form has in the security context."""
-_MOST_LINES: Final = 4000
+_MAX_COMPARED_LINES: Final = 4000
+"""Lines of the texts of two versions of an object that are compared for a message: the time grows
+with their product."""
 _ZEROS: Final[dict[str, JsonValue]] = {
     "string": "",
     "int": 0,
@@ -93,7 +95,7 @@ def internal_diff(type_name: str, old: JsonValue, new: JsonValue) -> str:
     Of values with very many lines, nothing: comparing them takes the square of their length.
     """
     before, after = (_lines(internal_form(type_name, each)) for each in (old, new))
-    if max(len(before), len(after)) > _MOST_LINES:
+    if max(len(before), len(after)) > _MAX_COMPARED_LINES:
         return ""
     return "".join(list(difflib.unified_diff(before, after))[2:])
 

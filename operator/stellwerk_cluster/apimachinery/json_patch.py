@@ -23,9 +23,10 @@ from stellwerk_kube.schema.mismatches import json_name
 if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject, JsonValue
 
-MOST_OPERATIONS: Final = 10_000
-_MOST_BYTES: Final = 3 << 20
-"""Bytes that copies may grow a document to: a copy of a copy doubles it."""
+MAX_OPERATIONS: Final = 10_000
+"""Operations of a JSON patch (`maxJSONPatchOperations`)."""
+_MAX_COPIED_BYTES: Final = 3 << 20
+"""Bytes to which copies may make a document grow: a copy of a copy doubles it."""
 _OPERATION: Final = "handlers.jsonPatchOp"
 _TEXTS: Final = ("op", "path", "from")
 _INDEX: Final = re.compile(r"-?\d{1,9}")
@@ -40,8 +41,8 @@ def json_patch(target: JsonObject, operations: JsonValue) -> JsonObject:
     """
     _check_types(operations)
     operations = operations or []
-    if len(operations) > MOST_OPERATIONS:
-        raise too_many_operations(MOST_OPERATIONS, len(operations))
+    if len(operations) > MAX_OPERATIONS:
+        raise too_many_operations(MAX_OPERATIONS, len(operations))
     document: JsonValue = copy.deepcopy(target)
     copied_bytes = 0
     for operation in operations:
@@ -51,7 +52,7 @@ def json_patch(target: JsonObject, operations: JsonValue) -> JsonObject:
             document = _apply_operation(document, operation)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             raise patch_rejected() from error
-        if copied_bytes > _MOST_BYTES:
+        if copied_bytes > _MAX_COPIED_BYTES:
             raise patch_rejected()
     if not isinstance(document, dict):
         raise patch_rejected()

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 _ENDS_EARLY: Final = "unexpected end of JSON input"
 _TOO_DEEP: Final = "exceeded max depth"
-_DEEPEST: Final = 10_000
-_BRACKETS_AT_ONCE: Final = 1 << 16
-_TEXTS_AT_ONCE: Final = 12_000
+_MAX_DEPTH: Final = 10_000
+"""Levels of nesting in a body, as in Go's decoder of JSON."""
+_BRACKETS_PER_STEP: Final = 1 << 16
+"""Brackets whose depths are added up at a time, so that a body of brackets alone takes little
+memory."""
+_TEXTS_PER_STEP: Final = 12_000
+"""Texts that are cut out of a body at a time: each makes an object."""
 _TEXT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
@@ -33,6 +37,7 @@ _WORDS: Final = {b"t": b"true", b"f": b"false", b"n": b"null"}
 _ESCAPED: Final = b'bfnrt\\/"'
 _HEX: Final = b"0123456789abcdefABCDEF"
 _HEX_DIGITS: Final = 4
+r"""Digits after a `\\u`."""
 _MARKUP: Final = tuple(
     (sign.encode(), f"\\u{ord(sign):04x}".encode()) for sign in "<>&\u2028\u2029"
 )
@@ -83,18 +88,18 @@ def _check_depth(content: bytes) -> None:
     Raises:
         JsonError: it does.
     """
-    if content.count(b"[") + content.count(b"{") <= _DEEPEST:
+    if content.count(b"[") + content.count(b"{") <= _MAX_DEPTH:
         return
     depth, left = 0, content
     while left:
-        *outside, left = _TEXT.split(left, _TEXTS_AT_ONCE)
-        if len(outside) < _TEXTS_AT_ONCE:
+        *outside, left = _TEXT.split(left, _TEXTS_PER_STEP)
+        if len(outside) < _TEXTS_PER_STEP:
             outside, left = [*outside, left], b""
         brackets = b"".join(outside).translate(_STEPS, _NO_BRACKETS)
-        for start in range(0, len(brackets), _BRACKETS_AT_ONCE):
-            steps = memoryview(brackets[start : start + _BRACKETS_AT_ONCE]).cast("b")
+        for start in range(0, len(brackets), _BRACKETS_PER_STEP):
+            steps = memoryview(brackets[start : start + _BRACKETS_PER_STEP]).cast("b")
             depths = list(accumulate(steps, initial=depth))
-            if max(depths) > _DEEPEST:
+            if max(depths) > _MAX_DEPTH:
                 raise JsonError(_TOO_DEEP)
             depth = depths[-1]
 

@@ -22,7 +22,8 @@ from stellwerk_kube.names import (
     SUBDOMAIN,
 )
 
-_LARGEST_ANNOTATIONS: Final = 256 << 10
+_MAX_ANNOTATIONS_BYTES: Final = 256 << 10
+"""Bytes of an object's annotations, keys and values (`TotalAnnotationSizeLimitB`)."""
 
 NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The letters of generated names: no vowels, so that no word comes out."""
@@ -174,8 +175,8 @@ def annotation_errors(annotations: dict[str, str], field: str) -> list[FieldErro
         for error in qualified_name_errors(key.lower())
     ]
     letters = sum(len(key) + len(value) for key, value in annotations.items())
-    if letters * 4 > _LARGEST_ANNOTATIONS and _bytes_of(annotations) > _LARGEST_ANNOTATIONS:
-        errors.append(too_long(field, _LARGEST_ANNOTATIONS))
+    if letters * 4 > _MAX_ANNOTATIONS_BYTES and _bytes_of(annotations) > _MAX_ANNOTATIONS_BYTES:
+        errors.append(too_long(field, _MAX_ANNOTATIONS_BYTES))
     return errors
 
 

@@ -37,9 +37,10 @@ def is_ready(pod: JsonObject) -> bool:
     )
 
 
-SPECS_KEPT: Final = 1024
-_LONGEST: Final = 8 * 1024
-"""Longer ones are rare, and not worth their room."""
+MAX_KEPT_SPECS: Final = 1024
+"""Specs of pods whose checks are kept: pods of one controller have the same."""
+_MAX_KEPT_SPEC_BYTES: Final = 8 * 1024
+"""Bytes of a spec that is kept. Longer ones are rare, and not worth their memory."""
 
 
 def memo_key(spec: JsonObject) -> bytes | None:
@@ -50,4 +51,4 @@ def memo_key(spec: JsonObject) -> bytes | None:
     if any("ephemeral" in volume for volume in spec.get("volumes") or ()):
         return None
     content = orjson.dumps(spec)
-    return content if len(content) <= _LONGEST else None
+    return content if len(content) <= _MAX_KEPT_SPEC_BYTES else None

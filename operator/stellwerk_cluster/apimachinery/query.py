@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _VERSION: Final = re.compile(r"[0-9]+", re.ASCII)
-_MOST_DIGITS: Final = 20
+_MAX_DIGITS: Final = 20
+"""Digits of a number in a query: 64 bits have 20."""
 _FALSE: Final = ("false", "0")
 _DURATION_PART: Final = re.compile(r"([0-9]*)(\.[0-9]*)?([^0-9.]*)", re.ASCII)
 _UNIT_NANOSECONDS: Final = {
@@ -42,7 +43,7 @@ def integer(query: Mapping[str, str], name: str) -> int | None:
         return None
     if not _INTEGER.fullmatch(text):
         raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    if len(text) > _MOST_DIGITS or not -(1 << 63) <= int(text) < 1 << 63:
+    if len(text) > _MAX_DIGITS or not -(1 << 63) <= int(text) < 1 << 63:
         raise bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
     return int(text)
 
@@ -56,7 +57,7 @@ def version_error(text: str) -> str:
     """The error of a resource version; empty if there is none."""
     if not _VERSION.fullmatch(text):
         return f'strconv.ParseUint: parsing "{text}": invalid syntax'
-    if len(text) > _MOST_DIGITS or int(text) >= 1 << 64:
+    if len(text) > _MAX_DIGITS or int(text) >= 1 << 64:
         return f'strconv.ParseUint: parsing "{text}": value out of range'
     return ""
 
@@ -84,7 +85,7 @@ def _duration_error(text: str) -> str:
     while rest:
         found = _DURATION_PART.match(rest)
         whole, fraction, unit = found.groups() if found else ("", None, "")
-        if not (whole or (fraction or ".") != ".") or len(whole) > _MOST_DIGITS:
+        if not (whole or (fraction or ".") != ".") or len(whole) > _MAX_DIGITS:
             return invalid
         if not unit:
             return f"time: missing unit in duration {shown}"

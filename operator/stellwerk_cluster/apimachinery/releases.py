@@ -46,7 +46,8 @@ _STABILITY: Final = {
 """The keys for all versions of one stability; a later one counts more."""
 _TRUE: Final = ("", "1", "t", "T", "true", "TRUE", "True")
 _FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
-_LONGEST_KEY: Final = 3
+_MAX_KEY_PARTS: Final = 3
+"""Parts of a key of the table of releases: group, kind and field."""
 
 
 def exists(release: str, since: str, until: str) -> bool:
@@ -124,7 +125,7 @@ def runtime_config(text: str, versions: Collection[str]) -> RuntimeConfig:
         if key in _STABILITY or (len(parts) == 1 and key in versions):
             continue
         group, version = parts[0], "/".join(parts[:2])
-        if not 1 < len(parts) <= _LONGEST_KEY or key != key.lower():
+        if not 1 < len(parts) <= _MAX_KEY_PARTS or key != key.lower():
             raise ValueError(f"invalid key {key}")
         if group not in groups:
             raise ValueError(f"unknown api groups {version}")

@@ -2,8 +2,8 @@
 
 `compile_rule` compiles one, also for the definition's own validation; a `RuleTree` holds those of
 all levels and validates objects. Called by `admission.definition_rules` and
-`registry.custom_kinds`. Invariant: one validation spends at most `cost.VALIDATION_LIMIT`, one rule
-at most `cost.CALL_LIMIT`.
+`registry.custom_kinds`. Invariant: one validation spends at most `cost.MAX_VALIDATION_COST`, one
+rule at most `cost.MAX_CALL_COST`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stellwerk_cluster.apimachinery.rule_types import (
     declared_type,
     with_root_fields,
 )
-from stellwerk_kube.cel.cost import VALIDATION_LIMIT
+from stellwerk_kube.cel.cost import MAX_VALIDATION_COST
 from stellwerk_kube.cel.environment import Environment
 from stellwerk_kube.cel.errors import CompileError, CostLimitError, EvaluationError
 from stellwerk_kube.cel.types import BOOL, STRING, optional_of
@@ -40,7 +40,9 @@ RULES: Final = "x-kubernetes-validations"
 _OUT_OF_BUDGET: Final = (
     "validation failed due to running out of cost budget, no further validation rules will be run"
 )
-_LONGEST_MESSAGE: Final = 5 * 1024
+_MAX_MESSAGE_BYTES: Final = 5 * 1024
+"""Bytes of a message that a rule makes by an expression (`messageExpression`). A longer one is not
+shown."""
 
 
 class RuleError(Exception):
@@ -209,7 +211,7 @@ class RuleTree:
         return not (self._rules or self._items or self._additional or self._properties)
 
     def validate(
-        self, value: JsonValue, old: JsonValue = None, budget: int = VALIDATION_LIMIT
+        self, value: JsonValue, old: JsonValue = None, budget: int = MAX_VALIDATION_COST
     ) -> list[FieldError]:
         """The errors that rules find in an object; `old` is the object that it replaces."""
         run = _Run(budget)
@@ -361,4 +363,4 @@ def _message(rule: ValidationRule, variables: Mapping[str, Value], run: _Run) ->
     if not isinstance(text, str):
         return ""
     text = text.strip()
-    return "" if len(text.encode()) > _LONGEST_MESSAGE or "\n" in text else text
+    return "" if len(text.encode()) > _MAX_MESSAGE_BYTES or "\n" in text else text

@@ -291,7 +291,7 @@ def _type_of(value: JsonValue) -> str:
     if isinstance(value, (int, float)):
         # Of what is no int64, Go's decoder makes a float; such a float is an integer up to 2^53.
         is_int64 = isinstance(value, int) and _INT64[0] <= value <= _INT64[1]
-        whole = float(value).is_integer() and abs(value) <= _LARGEST_EXACT
+        whole = float(value).is_integer() and abs(value) <= _MAX_EXACT_INTEGER
         return "integer" if is_int64 or whole else "number"
     names: dict[type, str] = {str: "string", list: "array", dict: "object"}
     return names.get(type(value), "null")
@@ -408,7 +408,7 @@ def _in_range(value: float, type_: str, format_: str) -> bool:
     if type_ == "integer":
         lowest, highest = _RANGES.get(format_, _INT64)
         return float(value).is_integer() and lowest <= value <= highest
-    return type_ != "number" or format_ not in _SINGLE_PRECISION or abs(value) <= _LARGEST_SINGLE
+    return type_ != "number" or format_ not in _SINGLE_PRECISION or abs(value) <= _MAX_SINGLE_FLOAT
 
 
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
@@ -417,10 +417,11 @@ _RANGES: Final = {
     "uint32": (0, (1 << 32) - 1),
     "uint64": (0, (1 << 64) - 1),
 }
-_LARGEST_EXACT: Final = (1 << 53) - 1
+_MAX_EXACT_INTEGER: Final = (1 << 53) - 1
 """The largest float that swag.IsFloat64AJSONInteger takes for an integer."""
 _SINGLE_PRECISION: Final = ("float", "float32")
-_LARGEST_SINGLE: Final = 3.4028234663852886e38
+_MAX_SINGLE_FLOAT: Final = 3.4028234663852886e38
+"""The largest float of single precision, for the formats that have it."""
 
 
 def _item_errors(

@@ -20,6 +20,7 @@ SERVICE_ACCOUNTS: Final = "system:serviceaccounts"
 _ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 _NODE_PREFIX: Final = "system:node:"
 _ACCOUNT_PARTS: Final = 2
+"""Parts of a service account's name: namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)

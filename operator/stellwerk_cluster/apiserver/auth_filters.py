@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from stellwerk_cluster.identity.authentication import Authenticator
     from stellwerk_cluster.identity.authorizer import Authorizer
 
-_MOST_HOSTS: Final = 64
+_MAX_SEEN_HOSTS: Final = 64
+"""Values of Host that are remembered as allowed, so that they are not read again."""
 _LOCAL: Final = "localhost"
 
 
@@ -73,7 +74,7 @@ class AuthFilters:
         if host not in self._hosts:
             if not _is_ours(host):
                 raise _foreign("Host", host)
-            if len(self._hosts) < _MOST_HOSTS:
+            if len(self._hosts) < _MAX_SEEN_HOSTS:
                 self._hosts.add(host)
         origin = headers.get("Origin")
         if origin is not None and origin.partition("://")[2] != host:

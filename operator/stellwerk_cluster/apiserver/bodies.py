@@ -40,13 +40,15 @@ if TYPE_CHECKING:
 
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"
-_SHOWN_BYTES: Final = 30
+_MAX_SHOWN_BYTES: Final = 30
+"""Bytes of a body that a message about it shows."""
 _PARSE_ERROR: Final = "couldn't get version/kind; json parse error: "
 _HEAD_TYPE: Final = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
     'Kind string "json:\\"kind,omitempty\\"" }'
 )
-_MOST_SLASHES: Final = 1
+_MAX_SLASHES: Final = 1
+"""Slashes of an apiVersion: one, between group and version."""
 _PLAIN_KINDS: Final = {
     "Binding": ("core", ("v1",)),
     "Eviction": ("policy", ("policy/v1", "policy/v1beta1")),
@@ -58,8 +60,9 @@ _DELETE_OPTIONS: Final = "DeleteOptions"
 _META_SCHEME: Final = "pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
-_LONG_BYTES: Final = 64 << 10
-MAX_PARTS: Final = 60_000
+_MIN_THREAD_BYTES: Final = 64 << 10
+"""Bytes of a body from which it is parsed in a thread, because it would hold the event loop."""
+MAX_BODY_PARTS: Final = 60_000
 """Keys and values of a body. What the API does with an object on the event loop (defaults, managed
 fields, its answer) takes up to 3 µs for each and holds all other requests: 0.2 s at most."""
 _KNOWN: Final[ContextVar[_Known | None]] = ContextVar("body that was read ahead", default=None)
@@ -80,9 +83,9 @@ async def read_ahead(content: bytes, media_type: str) -> None:
     That is YAML, and what is no JSON, whose first wrong character is looked for.
 
     Raises:
-        StatusError: 413 for a body that holds more than `MAX_PARTS`.
+        StatusError: 413 for a body that holds more than `MAX_BODY_PARTS`.
     """
-    if len(content) <= _LONG_BYTES:
+    if len(content) <= _MIN_THREAD_BYTES:
         return
     is_yaml = media_type == _YAML
     if not is_yaml:
@@ -100,7 +103,7 @@ async def read_ahead(content: bytes, media_type: str) -> None:
     try:
         known = await loop.run_in_executor(_THREAD, _read_known, content, is_yaml)
     except TooManyParts:
-        raise too_many_parts(MAX_PARTS) from None
+        raise too_many_parts(MAX_BODY_PARTS) from None
     _KNOWN.set(known)
 
 
@@ -112,7 +115,7 @@ def forget_ahead() -> None:
 def _read_known(content: bytes, is_yaml: bool) -> _Known:  # noqa: FBT001  (for an executor)
     try:
         if is_yaml:
-            check_parts(content, MAX_PARTS)
+            check_parts(content, MAX_BODY_PARTS)
             return _Known(content, is_yaml, read_yaml(content, yielding=True))
         return _Known(content, is_yaml, (read_json(content), []))
     except (JsonError, YamlError) as error:
@@ -120,7 +123,7 @@ def _read_known(content: bytes, is_yaml: bool) -> _Known:  # noqa: FBT001  (for 
 
 
 def _check_parts(value: JsonValue) -> None:
-    """Refuse a value with more than `MAX_PARTS` keys and values, as `check_parts` counts them."""
+    """Refuse a value of more than `MAX_BODY_PARTS` parts, as `check_parts` counts them."""
     parts, waiting = 0, [value]
     while waiting:
         each = waiting.pop()
@@ -132,8 +135,8 @@ def _check_parts(value: JsonValue) -> None:
             waiting += each
         else:
             parts += 1
-        if parts > MAX_PARTS:
-            raise too_many_parts(MAX_PARTS)
+        if parts > MAX_BODY_PARTS:
+            raise too_many_parts(MAX_BODY_PARTS)
 
 
 def _known_outcome(content: bytes, *, is_yaml: bool) -> tuple[JsonValue, list[str]] | None:
@@ -277,7 +280,7 @@ def _mapping(content: bytes, media_type: str) -> JsonObject:
                 f".{name} of type string"
             )
     version = body.get("apiVersion") or ""
-    if version.count("/") > _MOST_SLASHES:
+    if version.count("/") > _MAX_SLASHES:
         message = f"unexpected GroupVersion string: {version}"
         raise _BodyError(message)
     return body
@@ -304,9 +307,9 @@ def _unrecognized(kind_name: str, why: Exception, content: bytes) -> Exception:
 def _summary(content: bytes) -> str:
     if not content:
         return "<empty>"
-    first = content[:_SHOWN_BYTES]
+    first = content[:_MAX_SHOWN_BYTES]
     shown = first.decode("utf-8", "replace") if first.startswith(b"{") else first.hex()
-    return f"{shown} ..." if content[_SHOWN_BYTES:] else shown
+    return f"{shown} ..." if content[_MAX_SHOWN_BYTES:] else shown
 
 
 def _unhandled(given: str, version: str, wanted: str, why: object) -> Exception:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _HASHED_VERSIONS: Final = {"customresourcedefinitions.apiextensions.k8s.io": "v1beta1"}
 """Storage versions of kinds that the API server stores in a version that it does not serve."""
 _HASH_BYTES: Final = 8
+"""Bytes of the hash by which clients notice that a document has changed."""
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 

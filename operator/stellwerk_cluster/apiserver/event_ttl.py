@@ -1,6 +1,6 @@
 """Events go an hour after they were last written, as those of an API server do.
 
-Made by `cluster.EmbeddedCluster`. Invariant: of more than `MOST_EVENTS` events the oldest go at the
+Made by `cluster.EmbeddedCluster`. Invariant: of more than `MAX_EVENTS` events the oldest go at the
 next turn, however many are written within the hour.
 """
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.api import Api
 
 EVENT_TTL_SECONDS: Final = 3600.0
-MOST_EVENTS: Final = 50_000
+"""Time for which an event is kept: kube-apiserver's `--event-ttl`."""
+MAX_EVENTS: Final = 50_000
+"""Events that are kept. Above it, the oldest go at once, because they are held in memory."""
 _EVENTS: Final = "events"
 _EXPIRED: Final = "expired"
 _TOO_MANY: Final = "too many"
@@ -33,7 +35,7 @@ class EventExpiry(Worker):
     """Removes events that nothing has written to for an hour."""
 
     def __init__(
-        self, api: Api, *, ttl_seconds: float = EVENT_TTL_SECONDS, most: int = MOST_EVENTS
+        self, api: Api, *, ttl_seconds: float = EVENT_TTL_SECONDS, most: int = MAX_EVENTS
     ) -> None:
         """Follow the events in the store of `api`; those that are there count as written now."""
         self._api = api

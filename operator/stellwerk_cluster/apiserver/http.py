@@ -86,9 +86,13 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _log = logging.getLogger(__name__)
-_FUTURE_SECONDS: Final = 3.0
+_FUTURE_VERSION_SECONDS: Final = 3.0
+"""Longest wait for a resourceVersion that is not there yet, as in kube-apiserver
+(`blockTimeout`)."""
 _POLL_SECONDS: Final = 0.05
-LARGEST_BODY_BYTES: Final = 3 << 20
+"""Pause between two looks for that version."""
+MAX_BODY_BYTES: Final = 3 << 20
+"""Bytes of a request's body, as in kube-apiserver (`MaxRequestBodyBytes`)."""
 _USER: Final = web.RequestKey("user", User)
 """The key under which a request carries the user that sent it."""
 _WARNINGS: Final = web.RequestKey("warnings", list[str])
@@ -128,8 +132,11 @@ class _Warned:
 
 
 _WARNED: Final = web.ResponseKey("warned", _Warned)
-_MOST_WARNED: Final = 4096
-_LONGEST_WARNING: Final = 256
+_MAX_WARNING_CHARACTERS: Final = 4096
+"""Characters of all warnings of one answer. Beyond them, each warning is cut
+(`_MAX_CUT_WARNING_CHARACTERS`)."""
+_MAX_CUT_WARNING_CHARACTERS: Final = 256
+"""Characters of a warning that is cut."""
 
 
 class ApiServer:
@@ -177,7 +184,7 @@ class ApiServer:
         except NoPageError:
             return self._no_page()
         except web.HTTPRequestEntityTooLarge:
-            return _failure(too_large_body(LARGEST_BODY_BYTES))
+            return _failure(too_large_body(MAX_BODY_BYTES))
         except web.RequestPayloadError:
             return _failure(bad_request("the body is not encoded as its Content-Encoding says"))
         except (ConnectionError, asyncio.CancelledError, web.HTTPException):
@@ -293,7 +300,7 @@ class ApiServer:
 
     async def _wait_for_revision(self, revision: int) -> None:
         store = self._api.store
-        deadline = self._api.clock.monotonic() + _FUTURE_SECONDS
+        deadline = self._api.clock.monotonic() + _FUTURE_VERSION_SECONDS
         while store.revision < revision:
             if self._api.clock.monotonic() >= deadline:
                 raise too_large_revision(revision, store.revision)
@@ -545,10 +552,10 @@ def _media_type(request: web.BaseRequest) -> str:
 def _warn(answer: Answer, text: str) -> None:
     """Add a warning once; of more than 4,096 characters each is cut at 256 (`AddWarning`)."""
     warned = answer.setdefault(_WARNED, _Warned())
-    if text in warned.texts or (warned.cut and warned.characters >= _MOST_WARNED):
+    if text in warned.texts or (warned.cut and warned.characters >= _MAX_WARNING_CHARACTERS):
         return
     warned.texts[text] = None
-    if warned.cut or warned.characters + len(text) <= _MOST_WARNED:
+    if warned.cut or warned.characters + len(text) <= _MAX_WARNING_CHARACTERS:
         _add_warning(answer, warned, text)
         return
     warned.cut, warned.characters = True, 0
@@ -558,7 +565,7 @@ def _warn(answer: Answer, text: str) -> None:
 
 
 def _add_warning(answer: Answer, warned: _Warned, text: str) -> None:
-    shown = text[:_LONGEST_WARNING] if warned.cut else text
+    shown = text[:_MAX_CUT_WARNING_CHARACTERS] if warned.cut else text
     warned.characters += len(shown)
     answer.headers.add("Warning", f'299 - "{_quoted(shown)}"')
 

@@ -49,9 +49,12 @@ if TYPE_CHECKING:
 
 _FORMAT: Final = "meta.k8s.io/v1"
 _INCONSISTENT: Final = -1
+"""The version in a token that goes on with a list as of now, because the list's own version is
+gone."""
 _NOT_BASE64: Final = re.compile(r"[^A-Za-z0-9_\r\n-]")
 _BREAKS: Final = re.compile(r"[\r\n]")
-_QUANTUM: Final = 4
+_BASE64_QUANTUM: Final = 4
+"""Characters of base64 for each three bytes."""
 _FIELDS: Final = {"v": "string", "rv": "int64", "start": "string"}
 _NAMES: Final = {str: "string", bool: "bool", list: "array", dict: "object"}
 _AFTER: Final = "\0"
@@ -113,9 +116,9 @@ def _payload(text: str) -> bytes:
         place = len(text[: wrong.start()].encode())
         raise _bad_token(f"illegal base64 data at input byte {place}")
     encoded = _BREAKS.sub("", text)
-    if len(encoded) % _QUANTUM == 1:
+    if len(encoded) % _BASE64_QUANTUM == 1:
         raise _bad_token(f"illegal base64 data at input byte {len(encoded) - 1}")
-    return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % _QUANTUM))
+    return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % _BASE64_QUANTUM))
 
 
 def _fields(payload: bytes) -> JsonValue:

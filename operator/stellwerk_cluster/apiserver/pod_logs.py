@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.api import Api
     from stellwerk_kube.json_values import JsonObject
 
-_LOOK_SECONDS: Final = 60.0
+_RECHECK_SECONDS: Final = 60.0
+"""Longest wait before a log that is followed is looked at without a sign of news."""
 _TEXT: Final = {"Content-Type": "text/plain"}
 
 
@@ -174,7 +175,7 @@ class PodLogs:
                 left -= len(content)
             if is_finished(pod) or left == 0:
                 return
-            await signal.wait(_LOOK_SECONDS)
+            await signal.wait(_RECHECK_SECONDS)
             uid = pod["metadata"]["uid"]
             for event in watcher.drain():
                 same = event.entry.key == key and event.entry.uid == uid

@@ -26,7 +26,7 @@ PLACED: Final = "scheduling.stellwerk.dev/Placed"
 """The condition whose message begins with placed and needed pods, such as `2/4`."""
 WAITING: Final = "scheduling.stellwerk.dev/Waiting"
 """The condition of a group that was placed before, and waits again."""
-_MOST: Final = 3
+_MAX_SHOWN_ENTRIES: Final = 3
 """Entries of a list that are shown."""
 
 
@@ -326,8 +326,12 @@ def _status_word(conditions: dict[str, JsonObject]) -> str:
 
 
 def _first_few(texts: Sequence[str]) -> str:
-    shown = ",".join(texts[:_MOST])
-    return f"{shown} + {len(texts) - _MOST} more..." if len(texts) > _MOST else shown
+    shown = ",".join(texts[:_MAX_SHOWN_ENTRIES])
+    return (
+        f"{shown} + {len(texts) - _MAX_SHOWN_ENTRIES} more..."
+        if len(texts) > _MAX_SHOWN_ENTRIES
+        else shown
+    )
 
 
 def ingress_hosts(ingress: JsonObject, _now: datetime) -> str:

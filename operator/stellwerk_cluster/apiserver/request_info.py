@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"
 _JSON_TYPES: Final = {bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
-_LONGEST_MANAGER: Final = 128
-_SHOWN_BYTES: Final = 200
+_MAX_MANAGER_BYTES: Final = 128
+"""Bytes of a field manager's name (`FieldManagerMaxLength`)."""
+_MAX_SHOWN_BYTES: Final = 200
+"""Bytes of a request's text that a message about it shows."""
 _VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 
 
@@ -124,8 +126,8 @@ def write_options(
         errors.append(required("fieldManager", "is required for apply patch"))
     elif verb == "Patch" and force and not applies:
         errors.append(forbidden_field("force", "may not be specified for non-apply patch"))
-    if len(manager.encode()) > _LONGEST_MANAGER:
-        errors.append(too_long("fieldManager", _LONGEST_MANAGER))
+    if len(manager.encode()) > _MAX_MANAGER_BYTES:
+        errors.append(too_long("fieldManager", _MAX_MANAGER_BYTES))
     errors += _unprintable(manager)
     validation = query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
@@ -151,6 +153,6 @@ def _unprintable(manager: str) -> list[FieldError]:
 def _client_name(user_agent: str) -> str:
     """The manager of a client that names none: the beginning of its User-Agent."""
     name = "".join(each for each in user_agent.partition("/")[0] if each.isprintable())
-    while len(name.encode()) > _LONGEST_MANAGER:
+    while len(name.encode()) > _MAX_MANAGER_BYTES:
         name = name[:-1]
     return name or "unknown"

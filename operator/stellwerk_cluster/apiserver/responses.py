@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Answer: TypeAlias = web.StreamResponse
 _BATCH_BYTES: Final = 1 << 20
+"""Bytes of small pieces of an answer that are written as one."""
 
 
 def json_answer(document: JsonObject, status: int = 200) -> web.Response:

@@ -43,14 +43,19 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _BOOKMARK_SECONDS: Final = 60.0
+"""Time between two bookmarks of a watch (`defaultBookmarkFrequency`)."""
 _LAST_BOOKMARK_SECONDS: Final = 2.0
-_SHORTEST_BOOKMARKED_SECONDS: Final = 10.0
-_SHORTEST_DEFAULT_SECONDS: Final = 1800
+"""Time before the end of a watch at which its last bookmark comes."""
+_MIN_BOOKMARKED_SECONDS: Final = 10.0
+"""Length of a watch below which it gets no bookmark."""
+_MIN_DEFAULT_SECONDS: Final = 1800
+"""Shortest length of a watch that names none; the longest is twice as long
+(`--min-request-timeout`)."""
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 _WRITE_BYTES: Final = 1 << 20
-"""At most about so much is handed to the socket at once."""
+"""Bytes that are handed to the socket at once, about."""
 _SLICE_BYTES: Final = 64 << 10
-"""Written to one watcher before others have their turn."""
+"""Bytes that are written to one watcher before others get theirs."""
 
 
 class WatchFeed:
@@ -291,7 +296,7 @@ class WatchServer:
         options: ListOptions,
     ) -> None:
         timeout = options.timeout_seconds or self._random.randint(
-            _SHORTEST_DEFAULT_SECONDS, 2 * _SHORTEST_DEFAULT_SECONDS
+            _MIN_DEFAULT_SECONDS, 2 * _MIN_DEFAULT_SECONDS
         )
         end = self._clock.monotonic() + timeout
         bookmark_at = self._next_bookmark(options, timeout, end)
@@ -308,7 +313,7 @@ class WatchServer:
                 await signal.wait(min(end, bookmark_at) - now)
 
     def _next_bookmark(self, options: ListOptions, left_seconds: float, end: float) -> float:
-        if not options.bookmarks or left_seconds < _SHORTEST_BOOKMARKED_SECONDS:
+        if not options.bookmarks or left_seconds < _MIN_BOOKMARKED_SECONDS:
             return end
         return min(self._clock.monotonic() + _BOOKMARK_SECONDS, end - _LAST_BOOKMARK_SECONDS)
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _JOBS: Final = "jobs.batch"
 _SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
-_MOST_MISSED: Final = 100
+_MAX_MISSED_TIMES: Final = 100
+"""Missed times of a schedule that are counted, as in kube-controller-manager."""
 _LATEST: Final = timedelta(days=30)
 """The longest sleep until the next time is computed again."""
 
@@ -139,7 +140,7 @@ class CronJobController(WorkloadController):
         following = schedule.following(earliest)
         while following is not None and following <= now:
             due, missed = following, missed + 1
-            if missed == _MOST_MISSED:
+            if missed == _MAX_MISSED_TIMES:
                 text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds"
                 self.report(workload, "TooManyMissedTimes", f"{text} or check clock skew", WARNING)
                 return self._last_before(schedule, due, now)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.entries import StoreEvent
     from stellwerk_kube.json_values import JsonObject
 
-_LONGEST_BACKOFF_SECONDS: Final = 900.0
+_MAX_BACKOFF_SECONDS: Final = 900.0
+"""Longest pause before a failed pod of a DaemonSet is replaced."""
 _GENERATION_LABEL: Final = "pod-template-generation"
 """The label by which kube-controller-manager takes a pod for up to date, besides the hash."""
 
@@ -134,9 +135,9 @@ class DaemonSetController(WorkloadController):
         place = (workload["metadata"]["uid"], target_of(pod))
         now = self.api.clock.monotonic()
         failures, last = self._failures.get(place, (0, now))
-        if now - last > 2 * _LONGEST_BACKOFF_SECONDS:
+        if now - last > 2 * _MAX_BACKOFF_SECONDS:
             failures = 0
-        wait = min(2.0 ** min(failures - 1, 16), _LONGEST_BACKOFF_SECONDS) if failures else 0.0
+        wait = min(2.0 ** min(failures - 1, 16), _MAX_BACKOFF_SECONDS) if failures else 0.0
         if last + wait > now:
             self.queue.add_after(key_of(workload), last + wait - now)
             return

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 NO_DEADLINE: Final = 2**31 - 1
+"""The value of progressDeadlineSeconds that means none: the largest int32."""
 PAUSED: Final = "DeploymentPaused"
 _COMPLETE: Final = "NewReplicaSetAvailable"
 _CONDITIONS: Final = ("Available", "Progressing", "ReplicaFailure")

@@ -34,9 +34,10 @@ _SLICES: Final = "endpointslices.discovery.k8s.io"
 _SERVICE_NAME: Final = "kubernetes.io/service-name"
 _MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 _MANAGER: Final = "endpointslice-controller.k8s.io"
-_MOST_IN_A_SLICE: Final = 100
+_MAX_ENDPOINTS_OF_A_SLICE: Final = 100
+"""Endpoints of a slice (`--max-endpoints-per-slice`)."""
 _ZONE: Final = "topology.kubernetes.io/zone"
-_TOGETHER_SECONDS: Final = 0.2
+_BATCH_SECONDS: Final = 0.2
 """Pods that change within this time are looked at once: a rollout changes many."""
 
 
@@ -86,7 +87,7 @@ class _ServiceFollower(Worker):
     def _look_at(self, key: Key) -> None:
         if key not in self._waiting:
             self._waiting.add(key)
-            self.queue.add_after(key, _TOGETHER_SECONDS)
+            self.queue.add_after(key, _BATCH_SECONDS)
 
     @override
     def reconcile(self, key: Hashable) -> None:
@@ -206,9 +207,9 @@ class EndpointSliceController(_ServiceFollower):
             group = by_ports.setdefault(orjson.dumps(ports), (ports, []))
             group[1].append(self._endpoint(service, backend))
         contents = [
-            {"ports": ports, "endpoints": endpoints[first : first + _MOST_IN_A_SLICE]}
+            {"ports": ports, "endpoints": endpoints[first : first + _MAX_ENDPOINTS_OF_A_SLICE]}
             for ports, endpoints in by_ports.values()
-            for first in range(0, len(endpoints), _MOST_IN_A_SLICE)
+            for first in range(0, len(endpoints), _MAX_ENDPOINTS_OF_A_SLICE)
         ]
         return contents or [{"ports": [], "endpoints": []}]
 

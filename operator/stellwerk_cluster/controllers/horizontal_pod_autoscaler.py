@@ -40,10 +40,13 @@ if TYPE_CHECKING:
 
 _AUTOSCALERS: Final = "horizontalpodautoscalers.autoscaling"
 _SYNC_SECONDS: Final = 15.0
+"""Time between two looks at the usage of pods (`--horizontal-pod-autoscaler-sync-period`)."""
 _TOLERANCE: Final = 0.1
-_DOWN_SECONDS: Final = 300.0
+"""Deviation of the usage from what is wanted at which nothing is scaled
+(`--horizontal-pod-autoscaler-tolerance`)."""
+_SCALE_DOWN_SECONDS: Final = 300.0
 """Time for which the highest number that was wanted holds."""
-_MILLI: Final = 1000
+_MILLIS_PER_UNIT: Final = 1000
 _SCALED: Final = {
     "Deployment": ("deployments", "apps"),
     "ReplicaSet": ("replicasets", "apps"),
@@ -145,7 +148,7 @@ class HorizontalPodAutoscalerController(Worker):
         uid, now = autoscaler["metadata"]["uid"], self._api.clock.monotonic()
         path = ("spec", "behavior", "scaleDown", "stabilizationWindowSeconds")
         given = pick(autoscaler, path)
-        seconds = _DOWN_SECONDS if given is None else float(given)
+        seconds = _SCALE_DOWN_SECONDS if given is None else float(given)
         kept = [each for each in self._wanted.get(uid, [(now, present)]) if each[0] > now - seconds]
         self._wanted[uid] = [*kept, (now, proposed)]
         return max(number for _, number in self._wanted[uid])
@@ -173,7 +176,7 @@ class HorizontalPodAutoscalerController(Worker):
             ratio = utilization / int(target["averageUtilization"])
         elif target.get("averageValue") is not None:
             wanted = parse_quantity(str(target["averageValue"]))
-            ratio = used / len(pods) / float(wanted * _MILLI if name == "cpu" else wanted)
+            ratio = used / len(pods) / float(wanted * _MILLIS_PER_UNIT if name == "cpu" else wanted)
         else:
             return f"failed to get {name}: no average value is asked for"
         near = abs(ratio - 1) <= _TOLERANCE
@@ -249,7 +252,7 @@ def _requested(pod: JsonObject, name: str) -> int:
         if given is None:
             return 0
         amount = parse_quantity(str(given))
-        total += int(amount * _MILLI if name == "cpu" else amount)
+        total += int(amount * _MILLIS_PER_UNIT if name == "cpu" else amount)
     return total
 
 

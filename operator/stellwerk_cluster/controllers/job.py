@@ -38,7 +38,7 @@ from stellwerk_cluster.controllers.job_outcome import (
     verdict_of,
 )
 from stellwerk_cluster.controllers.workload import (
-    MOST_CREATED_AT_ONCE,
+    MAX_CREATED_AT_ONCE,
     WorkloadController,
     by_deletion,
     is_active,
@@ -57,7 +57,10 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _FIRST_BACKOFF_SECONDS: Final = 10.0
-_LONGEST_BACKOFF_SECONDS: Final = 600.0
+"""Pause after a Job's first failed pod; it doubles with each further one
+(`DefaultJobPodFailureBackOff`)."""
+_MAX_BACKOFF_SECONDS: Final = 600.0
+"""Longest of these pauses (`MaxJobPodFailureBackOff`)."""
 _OWN_CONTROLLER: Final = "kubernetes.io/job-controller"
 _ENDS: Final = ("Complete", "Failed")
 _CONDITIONS: Final = ("Suspended", "SuccessCriteriaMet", "FailureTarget", *_ENDS)
@@ -226,17 +229,17 @@ class JobController(WorkloadController):
         if wait > 0:
             self.queue.add_after(key_of(workload), wait)
             return
-        if missing > MOST_CREATED_AT_ONCE:
+        if missing > MAX_CREATED_AT_ONCE:
             self.queue.add(key_of(workload))
         is_new = not present and not tally.succeeded and not tally.failed
         group = self._groups.group_of(workload, self.owner_reference(workload), is_new=is_new)
         if workload["spec"].get("completionMode") == "Indexed":
             used = {*tally.completed, *tally.failed_indexes, *map(index_of, present)}
             free = (each for each in range(workload["spec"]["completions"]) if each not in used)
-            for index, _ in zip(free, range(min(missing, MOST_CREATED_AT_ONCE)), strict=False):
+            for index, _ in zip(free, range(min(missing, MAX_CREATED_AT_ONCE)), strict=False):
                 self._create(workload, index, group)
         else:
-            for _ in range(min(missing, MOST_CREATED_AT_ONCE)):
+            for _ in range(min(missing, MAX_CREATED_AT_ONCE)):
                 self._create(workload, None, group)
 
     def _backoff_seconds(self, workload: JsonObject) -> float:
@@ -244,7 +247,7 @@ class JobController(WorkloadController):
         failures, last = self._failures.get(workload["metadata"]["uid"], (0, 0.0))
         if not failures or workload["spec"].get("backoffLimitPerIndex") is not None:
             return 0.0
-        delay = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 16), _LONGEST_BACKOFF_SECONDS)
+        delay = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 16), _MAX_BACKOFF_SECONDS)
         return last + delay - self.api.clock.monotonic()
 
     def _create(self, workload: JsonObject, index: int | None, group: str) -> None:

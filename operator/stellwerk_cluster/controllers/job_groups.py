@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _GROUP: Final = "scheduling.k8s.io"
-_LONGEST_NAME: Final = 253
+_MAX_NAME_CHARACTERS: Final = 253
 _LONGEST_PREFIX: Final = 63 - len("-pgt-0")
 _HASH_DIGITS: Final = 10
+"""Digits of the hash at the end of a name, so that cut names differ."""
 
 
 class JobGroups:
@@ -142,5 +143,5 @@ def _workload_of(group: JsonObject) -> str:
 def _named(uid: str, *parts: str) -> str:
     """The parts and a hash of them; long parts are cut to equal lengths."""
     digest = hashlib.sha256("/".join((uid, *parts)).encode()).hexdigest()[:_HASH_DIGITS]
-    longest = (_LONGEST_NAME - _HASH_DIGITS) // len(parts) - 1
+    longest = (_MAX_NAME_CHARACTERS - _HASH_DIGITS) // len(parts) - 1
     return "-".join((*(part[:longest].rstrip("-.") for part in parts), digest))

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.entries import StoreEvent
     from stellwerk_kube.json_values import JsonObject
 
-_LOOK_AGAIN_SECONDS: Final = 0.5
+_RECHECK_SECONDS: Final = 0.5
+"""Pause before a namespace is looked at again whose objects are not gone yet."""
 _NOTHING_WRONG: Final = (
     (
         "NamespaceDeletionDiscoveryFailure",
@@ -73,7 +74,7 @@ class NamespaceController(Worker):
         left, finalizers = self._delete_content(name)
         if left:
             self._write_conditions(namespace, left, finalizers)
-            self.queue.add_after(name, _LOOK_AGAIN_SECONDS)
+            self.queue.add_after(name, _RECHECK_SECONDS)
         else:
             self._api.modify(
                 self._kind, ("", name), lambda obj: with_value(obj, ("spec", "finalizers"), None)

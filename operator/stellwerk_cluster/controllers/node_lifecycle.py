@@ -35,14 +35,20 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 
-NODE_EVICTION_RATE: Final = 0.1
-"""Nodes per second, of a zone where most nodes are ready, and of one where none is."""
-SECONDARY_EVICTION_RATE: Final = 0.01
-"""Nodes per second, of a large zone where many nodes are not ready."""
-UNHEALTHY_ZONE_THRESHOLD: Final = 0.55
-LARGE_ZONE_SIZE: Final = 50
-"""In zones of up to so many nodes, none is tainted while many are not ready."""
-_FEW: Final = 2
+NODES_PER_SECOND: Final = 0.1
+"""Nodes that are tainted per second in a zone where most nodes are ready, and in one where none is
+(`--node-eviction-rate`)."""
+NODES_PER_SECOND_IF_UNHEALTHY: Final = 0.01
+"""Nodes that are tainted per second in a large zone where many nodes are not ready
+(`--secondary-node-eviction-rate`)."""
+MIN_UNHEALTHY_SHARE: Final = 0.55
+"""Share of nodes that are not ready from which a zone is unhealthy
+(`--unhealthy-zone-threshold`)."""
+MAX_SMALL_ZONE_NODES: Final = 50
+"""Nodes of a small zone, where no node is tainted while many are not ready
+(`--large-cluster-size-threshold`)."""
+_MAX_IGNORED_NODES: Final = 2
+"""Nodes that are not ready and make no zone unhealthy, however small the zone is."""
 
 
 class ZoneState(Enum):
@@ -70,7 +76,7 @@ class Zone:
         unready, total = len(self.unready), len(self.ready) + len(self.unready)
         if unready and unready == total:
             return ZoneState.FULL_DISRUPTION
-        if unready > _FEW and unready / total >= UNHEALTHY_ZONE_THRESHOLD:
+        if unready > _MAX_IGNORED_NODES and unready / total >= MIN_UNHEALTHY_SHARE:
             return ZoneState.PARTIAL_DISRUPTION
         return ZoneState.NORMAL
 
@@ -78,9 +84,9 @@ class Zone:
     def rate(self) -> float:
         """Nodes that may be tainted per second, while not all zones are fully disrupted."""
         if self.state is not ZoneState.PARTIAL_DISRUPTION:
-            return NODE_EVICTION_RATE
-        large = len(self.ready) + len(self.unready) > LARGE_ZONE_SIZE
-        return SECONDARY_EVICTION_RATE if large else 0.0
+            return NODES_PER_SECOND
+        large = len(self.ready) + len(self.unready) > MAX_SMALL_ZONE_NODES
+        return NODES_PER_SECOND_IF_UNHEALTHY if large else 0.0
 
 
 class Zones:

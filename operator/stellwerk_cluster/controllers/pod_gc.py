@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 QUARANTINE_SECONDS: Final = 40.0
 """Time that a node must be gone before its pods follow: it may register again."""
-PERIOD_SECONDS: Final = 20.0
+GC_PERIOD_SECONDS: Final = 20.0
 """Time between two counts of finished pods."""
-MOST_FINISHED: Final = 12_500
+MAX_FINISHED_PODS: Final = 12_500
+"""Finished pods that stay. Above it, the oldest are deleted (`--terminated-pod-gc-threshold`)."""
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 _GONE: Final = "PodGC: node no longer exists"
 _OUT: Final = "PodGC: the node is out-of-service"
@@ -50,7 +51,7 @@ class _Count:
 class PodGarbageCollector(Worker):
     """Removes pods, without any grace, that would otherwise stay without end."""
 
-    def __init__(self, api: Api, index: Index, *, most_finished: int = MOST_FINISHED) -> None:
+    def __init__(self, api: Api, index: Index, *, most_finished: int = MAX_FINISHED_PODS) -> None:
         """Follow pods and nodes; `most_finished` 0 or below keeps all finished pods."""
         self._api = api
         self._index = index
@@ -87,7 +88,7 @@ class PodGarbageCollector(Worker):
     def _count_later(self) -> None:
         if not self._counting and len(self._finished) > self._most_finished > 0:
             self._counting = True
-            self.queue.add_after(_Count(), PERIOD_SECONDS)
+            self.queue.add_after(_Count(), GC_PERIOD_SECONDS)
 
     def _on_node(self, event: StoreEvent) -> None:
         name = event.entry.key[1]

@@ -26,7 +26,9 @@ _TEMPLATES: Final = "resourceclaimtemplates.resource.k8s.io"
 GROUP_CLAIM: Final = "resource.kubernetes.io/pod-group-claim-name"
 _SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
 _RETRY_SECONDS: Final = 2.0
-_LONGEST_PREFIX: Final = 200
+"""Pause before a claim is tried again that could not be made."""
+_MAX_PREFIX_CHARACTERS: Final = 200
+"""Characters of a made claim's name before its suffix, so that the name keeps within 253."""
 
 
 class PodGroupClaims:
@@ -119,7 +121,7 @@ class PodGroupClaims:
         wanted = template["spec"].get("metadata") or EMPTY
         annotations = {**(wanted.get("annotations") or EMPTY), GROUP_CLAIM: reference["name"]}
         metadata = {
-            "generateName": f"{name}-{reference['name']}"[:_LONGEST_PREFIX] + "-",
+            "generateName": f"{name}-{reference['name']}"[:_MAX_PREFIX_CHARACTERS] + "-",
             "namespace": namespace,
             "labels": dict(wanted.get("labels") or EMPTY),
             "annotations": annotations,

@@ -12,7 +12,7 @@ from typing_extensions import override
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, parse_timestamp
 from stellwerk_cluster.controllers.workload import (
-    MOST_CREATED_AT_ONCE,
+    MAX_CREATED_AT_ONCE,
     WorkloadController,
     by_deletion,
     has_labels,
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _FAILURE: Final = "ReplicaFailure"
 """The type of condition that this controller writes; those of others are theirs."""
 _RECENT_SECONDS: Final = 600.0
-_LONGEST_WAIT_SECONDS: Final = 300.0
+"""Age up to which a failed pod counts in the pause before the next one."""
+_MAX_BACKOFF_SECONDS: Final = 300.0
+"""Longest pause before a failed pod is replaced."""
 
 
 class ReplicaSetController(WorkloadController):
@@ -58,11 +60,11 @@ class ReplicaSetController(WorkloadController):
             for pod in by_deletion(active, self.api.now())[:surplus]:
                 self.delete_pod(workload, pod)
         self._write_counts(workload, self._present(workload))
-        if -surplus > MOST_CREATED_AT_ONCE:
+        if -surplus > MAX_CREATED_AT_ONCE:
             self.queue.add(key_of(workload))
 
     def _fill(self, workload: JsonObject, missing: int) -> None:
-        for _ in range(min(missing, MOST_CREATED_AT_ONCE)):
+        for _ in range(min(missing, MAX_CREATED_AT_ONCE)):
             pod = self.pod_from_template(workload, generateName=f"{workload['metadata']['name']}-")
             self.create_pod(workload, pod)
 
@@ -80,7 +82,7 @@ class ReplicaSetController(WorkloadController):
         recent = [age for age in ages if age < _RECENT_SECONDS]
         if not recent:
             return 0.0
-        return min(2.0 ** min(len(recent) - 1, 16), _LONGEST_WAIT_SECONDS) - min(recent)
+        return min(2.0 ** min(len(recent) - 1, 16), _MAX_BACKOFF_SECONDS) - min(recent)
 
     def _present(self, workload: JsonObject) -> list[JsonObject]:
         """The pods of the workload as they are now, those that ended aside."""

@@ -31,7 +31,9 @@ POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 _CLAIMS: Final = f"resourceclaims.{GROUP}"
 _TEMPLATES: Final = f"resourceclaimtemplates.{GROUP}"
 _RETRY_SECONDS: Final = 2.0
-_LONGEST_PREFIX: Final = 200
+"""Pause before a claim is tried again that could not be made."""
+_MAX_PREFIX_CHARACTERS: Final = 200
+"""Characters of a made claim's name before its suffix, so that the name keeps within 253."""
 
 
 class ResourceClaimController(Worker):
@@ -132,7 +134,7 @@ class ResourceClaimController(Worker):
             return ""
         wanted = template["spec"].get("metadata") or EMPTY
         metadata = {
-            "generateName": f"{pod_name}-{reference['name']}"[:_LONGEST_PREFIX] + "-",
+            "generateName": f"{pod_name}-{reference['name']}"[:_MAX_PREFIX_CHARACTERS] + "-",
             "namespace": namespace,
             "labels": dict(wanted.get("labels") or EMPTY),
             "annotations": {**(wanted.get("annotations") or EMPTY), POD_CLAIM: reference["name"]},

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _CHANGEABLE: Final = ("services", "persistentvolumeclaims")
 """Resources besides pods of which an update may use less."""
-_TOGETHER_SECONDS: Final = 0.2
+_BATCH_SECONDS: Final = 0.2
 """Time within which deletions are counted once: a namespace of thousands of pods is emptied at
 once.
 """
@@ -58,7 +58,7 @@ class ResourceQuotaController(Worker):
         if storage_name == QUOTAS:
             self._look_at(namespace, 0)
         elif event.type == DELETED or self._may_use_less(storage_name, event):
-            self._look_at(namespace, _TOGETHER_SECONDS)
+            self._look_at(namespace, _BATCH_SECONDS)
 
     def _may_use_less(self, storage_name: str, event: StoreEvent) -> bool:
         """Whether an update may have ended some use: admission counts only what is added."""

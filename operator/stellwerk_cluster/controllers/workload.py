@@ -46,13 +46,16 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 REVISION_LABEL: Final = "controller-revision-hash"
-_HASH_LENGTH: Final = 10
-MOST_CREATED_AT_ONCE: Final = 200
-_FEW_CHILDREN: Final = 100
-_PAUSE_SECONDS: Final = 0.001
-"""For each child, between two looks at a workload with many."""
-_LONGEST_PAUSE_SECONDS: Final = 5.0
+_HASH_CHARACTERS: Final = 10
+"""Characters of the hash of a pod template in names and labels."""
+MAX_CREATED_AT_ONCE: Final = 200
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""
+_MAX_CHILDREN_WITHOUT_PAUSE: Final = 100
+"""Children of a workload that is looked at after each change, without a pause."""
+_PAUSE_SECONDS_PER_CHILD: Final = 0.001
+"""Pause for each child between two looks at a workload with many."""
+_MAX_PAUSE_SECONDS: Final = 5.0
+"""Longest of these pauses."""
 
 
 class WorkloadController(Worker):
@@ -106,10 +109,10 @@ class WorkloadController(Worker):
         A look goes through all of them: one for each change of each would take their square.
         """
         children = self.index.count(uid)
-        if children <= _FEW_CHILDREN:
+        if children <= _MAX_CHILDREN_WITHOUT_PAUSE:
             self.queue.add(key)
         else:
-            self.queue.add_within(key, min(children * _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
+            self.queue.add_within(key, min(children * _PAUSE_SECONDS_PER_CHILD, _MAX_PAUSE_SECONDS))
 
     @override
     def reconcile(self, key: Hashable) -> None:
@@ -271,7 +274,7 @@ def _kind_stored_as(api: Api, storage_name: str) -> ResourceKind:
 def template_hash(template: JsonObject) -> str:
     """A short name for the content of a template, the same for equal templates."""
     digest = hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).digest()
-    return "".join(NAME_ALPHABET[byte % len(NAME_ALPHABET)] for byte in digest[:_HASH_LENGTH])
+    return "".join(NAME_ALPHABET[byte % len(NAME_ALPHABET)] for byte in digest[:_HASH_CHARACTERS])
 
 
 def absolute(value: int | str, total: int, *, round_up: bool) -> int:

@@ -31,7 +31,8 @@ _BEHAVIOR: Final[JsonObject] = {
     "scaleDown": {"selectPolicy": "Max", "policies": [_DOUBLED]},
 }
 _RBAC: Final = "rbac.authorization.k8s.io"
-_CPU_PERCENT: Final = 80
+_TARGET_CPU_PERCENT: Final = 80
+"""Usage of CPU that an autoscaler without metrics aims at (`DefaultCPUUtilization`)."""
 FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
 COMPOSITE_FINALIZER: Final = "scheduling.k8s.io/compositepodgroup-protection"
 
@@ -120,7 +121,7 @@ def default_autoscaler(autoscaler: JsonObject) -> None:
     spec = autoscaler["spec"]
     spec.setdefault("minReplicas", 1)
     if not spec.get("metrics"):
-        target = {"type": "Utilization", "averageUtilization": _CPU_PERCENT}
+        target = {"type": "Utilization", "averageUtilization": _TARGET_CPU_PERCENT}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     default_behavior(autoscaler)
 

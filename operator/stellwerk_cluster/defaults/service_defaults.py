@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _AFFINITY_SECONDS: Final = 10_800
+"""Time for which a client keeps its endpoint (`DefaultClientIPServiceAffinitySeconds`)."""
 FIRST_ADDRESS: Final = IPv4Address("10.0.0.2")
 """10.0.0.1 is the API server's own service."""
-_ADDRESSES: Final = 65_000
+_MAX_CLUSTER_ADDRESSES: Final = 65_000
+"""Addresses of services that are handed out."""
 _NETWORK: Final = IPv4Network("10.0.0.0/16")
-_FIRST_NODE_PORT: Final = 30_000
-_LAST_NODE_PORT: Final = 32_767
+_MIN_NODE_PORT: Final = 30_000
+"""First port that a service may have on nodes (`--service-node-port-range`)."""
+_MAX_NODE_PORT: Final = 32_767
+"""Last port that a service may have on nodes."""
 
 
 def default_service(service: JsonObject) -> None:
@@ -192,7 +196,7 @@ def _taken_addresses(service: JsonObject, cluster: Reader) -> set[str]:
 
 def _free_address(cluster: Reader) -> str:
     taken = {each["spec"].get("clusterIP") for each in cluster.all("services")}
-    for offset in range(_ADDRESSES):
+    for offset in range(_MAX_CLUSTER_ADDRESSES):
         address = str(FIRST_ADDRESS + offset)
         if address not in taken:
             return address
@@ -208,10 +212,10 @@ def _allocate_ports(service: JsonObject, cluster: Reader, kind: ResourceKind) ->
             port["nodePort"] = _free_port(taken)
         elif asked in taken:
             _refuse_port(service, kind, position, asked, "provided port is already allocated")
-        elif not _FIRST_NODE_PORT <= asked <= _LAST_NODE_PORT:
+        elif not _MIN_NODE_PORT <= asked <= _MAX_NODE_PORT:
             text = (
                 "provided port is not in the valid range. The range of valid ports is "
-                f"{_FIRST_NODE_PORT}-{_LAST_NODE_PORT}"
+                f"{_MIN_NODE_PORT}-{_MAX_NODE_PORT}"
             )
             _refuse_port(service, kind, position, asked, text)
         taken.add(port["nodePort"])
@@ -236,7 +240,7 @@ def _taken_ports(service: JsonObject, cluster: Reader) -> set[int]:
 
 
 def _free_port(taken: set[int]) -> int:
-    for port in range(_FIRST_NODE_PORT, _LAST_NODE_PORT + 1):
+    for port in range(_MIN_NODE_PORT, _MAX_NODE_PORT + 1):
         if port not in taken:
             return port
     message = "failed to allocate a nodePort: range is full"

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _JSON: Final = "application/json"
 _POLL_SECONDS: Final = 0.02
+"""Pause between two looks at a condition for which an outage waits."""
 _BOMB_BLOCK_BYTES: Final = 1 << 22
 """Bytes that are packed at a time for a `GzipBomb`."""
 _GZIP_BITS: Final = 31

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _METHODS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _OF_NAMESPACES: Final = ("status", "finalize")
-_NAMESPACED_PARTS: Final = 3
+_MIN_NAMESPACED_PARTS: Final = 3
+"""Parts of a path from which it can name objects of a namespace: `namespaces`, its name, their
+plural."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,11 @@ def parse_request(
     if not rest:
         return RequestAttributes(_METHODS.get(method, "get"), path, user_agent=user_agent)
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) >= _NAMESPACED_PARTS and rest[2] not in _OF_NAMESPACES:
+    if (
+        rest[0] == "namespaces"
+        and len(rest) >= _MIN_NAMESPACED_PARTS
+        and rest[2] not in _OF_NAMESPACES
+    ):
         namespace, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else ""
     return RequestAttributes(

@@ -40,8 +40,10 @@ LIST: Final = "list"
 Verb: TypeAlias = Literal[
     "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"
 ]
-_LAST_STATUS: Final = 599
-_LEAST_STATUS: Final = 200
+_MAX_STATUS: Final = 599
+"""The highest status of HTTP that a fault may answer."""
+_MIN_STATUS: Final = 200
+"""The lowest status of HTTP that a fault may answer: below are interim answers."""
 
 
 def _span(value: object) -> object:
@@ -156,7 +158,7 @@ class InjectedAnswer(Fault):
     """An answer in place of the API's; the request is not handled."""
 
     fault: Literal["answer"] = "answer"
-    code: int = Field(ge=_LEAST_STATUS, le=_LAST_STATUS)
+    code: int = Field(ge=_MIN_STATUS, le=_MAX_STATUS)
     reason: str | None = None
     message: str = "injected fault"
     retry_after: Annotated[tuple[str | HttpDate | None, ...], BeforeValidator(_retry_after)] = (
@@ -234,7 +236,7 @@ class StreamError(StreamEnding):
     """An ERROR event, and the stream ends."""
 
     fault: Literal["streamError"] = "streamError"
-    code: int = Field(default=500, ge=_LEAST_STATUS, le=_LAST_STATUS)
+    code: int = Field(default=500, ge=_MIN_STATUS, le=_MAX_STATUS)
     reason: str | None = None
     message: str = "injected fault"
 

@@ -72,9 +72,10 @@ def status_body(code: int, reason: str | None, message: str) -> JsonObject:
 
 _BOOKMARK: Final = b'{"type":"BOOKMARK"'
 _LIST_END: Final = b"k8s.io/initial-events-end"
-_REMEMBERED: Final = 1000
 _MAX_MADE_UP: Final = 1000
 """Lines that are made up at a time, however long the last time is ago."""
+_MAX_REMEMBERED_LINES: Final = 1000
+"""Lines of a watch that a fault can repeat."""
 NEVER: Final = float("inf")
 
 
@@ -122,7 +123,7 @@ class LineSchedule:
         self._waiting: list[tuple[float, int, bytes]] = []
         self._latest_seconds: dict[str, float] = {}
         self._latest_of_all_seconds = now_seconds
-        self._recent: deque[bytes] = deque(maxlen=_REMEMBERED)
+        self._recent: deque[bytes] = deque(maxlen=_MAX_REMEMBERED_LINES)
         self.close: Close | None = None
         """The end of the stream, once that is due."""
 

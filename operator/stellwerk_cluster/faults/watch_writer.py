@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from stellwerk_kube.clock import Clock
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
-_LONGEST_WAIT_SECONDS: Final = 0.5
-"""A table may be disarmed meanwhile."""
+_MAX_WAIT_SECONDS: Final = 0.5
+"""Longest wait before the table is looked at again, which may be disarmed meanwhile."""
 
 
 class DisturbedWriter(AbstractStreamWriter):
@@ -81,9 +81,7 @@ class DisturbedWriter(AbstractStreamWriter):
             if schedule.close is not None:
                 await self._close(schedule.close)
                 return
-            wait_seconds = min(
-                schedule.next_seconds() - self._clock.monotonic(), _LONGEST_WAIT_SECONDS
-            )
+            wait_seconds = min(schedule.next_seconds() - self._clock.monotonic(), _MAX_WAIT_SECONDS)
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(wait_seconds, 0.0)):

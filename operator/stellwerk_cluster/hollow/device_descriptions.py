@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 READY: Final = ("gpus", "gpu-partitions", "nics")
 """Descriptions that come along."""
 _PLACEHOLDER: Final = re.compile(r"\{(node|uuid|index)(?:([/%])([1-9][0-9]*))?\}")
-_MOST_DEVICES: Final = 128
-_MOST_CONSUMING: Final = 64
-"""Devices of a slice, and of one whose devices consume counters or have taints."""
-_MOST_SETS: Final = 8
-"""Counter sets of a slice."""
-_MOST_COUNT: Final = 1024
+_MAX_DEVICES_OF_A_SLICE: Final = 128
+"""Devices of a ResourceSlice (`ResourceSliceMaxDevices`)."""
+_MAX_CONSUMING_DEVICES_OF_A_SLICE: Final = 64
+"""Devices of a ResourceSlice whose devices consume counters or have taints."""
+_MAX_COUNTER_SETS_OF_A_SLICE: Final = 8
+"""Counter sets of a ResourceSlice."""
+_MAX_DEVICES_OF_A_LINE: Final = 1024
+"""Devices that one line of a description may make."""
 _DOCUMENT: Final = {"deviceClasses", "publish"}
 _PUBLISHED: Final = {"driver", "nodeLabels", "devices", "sharedCounters"}
 
@@ -58,9 +60,9 @@ class Published:
         sets = list(self._made(self.shared_counters, node_name))
         devices = list(self._made(self.devices, node_name))
         limited = any("consumesCounters" in each or "taints" in each for each in devices)
-        size = _MOST_CONSUMING if limited else _MOST_DEVICES
+        size = _MAX_CONSUMING_DEVICES_OF_A_SLICE if limited else _MAX_DEVICES_OF_A_SLICE
         parts: list[JsonObject] = [
-            *({"sharedCounters": part} for part in _parts(sets, _MOST_SETS)),
+            *({"sharedCounters": part} for part in _parts(sets, _MAX_COUNTER_SETS_OF_A_SLICE)),
             *({"devices": part} for part in _parts(devices, size)),
         ]
         pool = {"name": node_name, "generation": 1, "resourceSliceCount": len(parts)}
@@ -155,8 +157,10 @@ def _published(content: object, at: str) -> Published:
             where = f"{at}.{field}[{index}]"
             described = _mapping(each, where, None)
             count = described.get("count", 1)
-            if not isinstance(count, int) or not 1 <= count <= _MOST_COUNT:
-                raise ConfigurationError(f"{where}.count: {count!r} is not 1 to {_MOST_COUNT}")
+            if not isinstance(count, int) or not 1 <= count <= _MAX_DEVICES_OF_A_LINE:
+                raise ConfigurationError(
+                    f"{where}.count: {count!r} is not 1 to {_MAX_DEVICES_OF_A_LINE}"
+                )
             if not isinstance(described.get("name"), str):
                 raise ConfigurationError(f"{where}.name: a name is required")
             found.append(described)

@@ -84,7 +84,9 @@ CONDITION_TEXTS: Final = {
 }
 """Condition → status → reason and message."""
 _HOUSEKEEPING_SECONDS: Final = 10.0
+"""Time between two looks at what a node has left (`housekeeping-interval`)."""
 _HARD_GRACE_SECONDS: Final = 1.0
+"""Grace period of a pod that a hard threshold evicts: the kubelet's shortest."""
 _SAYING: Final = (USAGE_ANNOTATION, CAPACITY_ANNOTATION, LAYERS_ANNOTATION)
 """The annotations of a node that say what it has and uses."""
 
@@ -500,13 +502,19 @@ def _is_met(
     return observed is not None and threshold.is_met(*observed, until_reclaimed=until_reclaimed)
 
 
-_SYSTEM_CRITICAL: Final = 2_000_000_000
+_MIN_CRITICAL_PRIORITY: Final = 2_000_000_000
+"""Priority from which a pod is critical: that of system-cluster-critical."""
 _GUARANTEED_SCORE: Final = -997
+"""The oom_score_adj of a Guaranteed pod's containers, which the kernel kills last."""
 _BEST_EFFORT_SCORE: Final = 1000
-_LOWEST_BURSTABLE: Final = 3
-"""One above what a Guaranteed pod could get with the pod's own sandbox, since v1.30."""
-_HIGHEST_BURSTABLE: Final = 999
-NODE_CRITICAL: Final = 2_000_001_000
+"""The oom_score_adj of a BestEffort pod's containers, which the kernel kills first."""
+_MIN_BURSTABLE_SCORE: Final = 3
+"""The lowest oom_score_adj of a Burstable pod's containers: one above what a Guaranteed pod could
+get with its own sandbox, since v1.30."""
+_MAX_BURSTABLE_SCORE: Final = 999
+"""The highest oom_score_adj of a Burstable pod's containers."""
+MIN_NODE_CRITICAL_PRIORITY: Final = 2_000_001_000
+"""Priority of system-node-critical, whose pods the kernel kills last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,7 +532,7 @@ class EvictionCandidate:
     @property
     def critical(self) -> bool:
         """Whether the kubelet evicts it in no case (`IsCriticalPod`)."""
-        return self.static or self.priority >= _SYSTEM_CRITICAL
+        return self.static or self.priority >= _MIN_CRITICAL_PRIORITY
 
     def used(self, parts: Iterable[str]) -> int:
         """The sum of these parts of its usage."""
@@ -553,12 +561,12 @@ def ranked(
 
 def oom_score_adjust(pod: EvictionCandidate, memory_request: int, capacity: int) -> int:
     """`oom_score_adj` of a container of the pod that asks for so much memory."""
-    if pod.static or pod.priority >= NODE_CRITICAL or pod.qos == "Guaranteed":
+    if pod.static or pod.priority >= MIN_NODE_CRITICAL_PRIORITY or pod.qos == "Guaranteed":
         return _GUARANTEED_SCORE
     if pod.qos == "BestEffort":
         return _BEST_EFFORT_SCORE
     score = 1000 - (1000 * memory_request) // capacity
-    return min(max(_LOWEST_BURSTABLE, score), _HIGHEST_BURSTABLE)
+    return min(max(_MIN_BURSTABLE_SCORE, score), _MAX_BURSTABLE_SCORE)
 
 
 def oom_victim(candidates: Iterable[EvictionCandidate], capacity: int) -> EvictionCandidate | None:

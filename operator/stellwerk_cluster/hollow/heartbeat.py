@@ -29,14 +29,17 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 RENEW_SECONDS: Final = 10.0
-REPORT_SECONDS: Final = 300.0
-"""A kubelet reports the status of its node so often where nothing has changed."""
-_MOST_REPORTS: Final = 100
-"""Written for one list, those that are due longest first: long lists wait less."""
-_LEASE_SECONDS: Final = 40
+"""Time between two renewals of a node's lease: a quarter of its length."""
+STATUS_REPORT_SECONDS: Final = 300.0
+"""Time after which a kubelet reports the status of its node although nothing has changed."""
+_MAX_REPORTS_AT_ONCE: Final = 100
+"""Reports that are written in one go, those that are due longest first, so that lists wait less."""
+_NODE_LEASE_SECONDS: Final = 40
+"""Length of a node's lease (`nodeLeaseDurationSeconds`)."""
 _START_SECONDS: Final = 0.5
-_FIRST_ADOPTED: Final = 1 << 16
-"""Nodes that were made later get their addresses from here on."""
+"""Time after which a new node is ready."""
+_FIRST_ADOPTED_ADDRESS: Final = 1 << 16
+"""The first address of nodes that were made later."""
 
 
 class NodeHeartbeat(Worker):
@@ -107,7 +110,7 @@ class NodeHeartbeat(Worker):
         now = timestamp(self._api.now())
         if not ready:
             self._adopted += 1
-            number = _FIRST_ADOPTED + self._adopted
+            number = _FIRST_ADOPTED_ADDRESS + self._adopted
             self._api.modify(
                 self._nodes,
                 ("", name),
@@ -139,12 +142,12 @@ class NodeHeartbeat(Worker):
     def _before_nodes_read(self, name: str | None) -> None:
         """Write the reports of nodes that were due since they were last read."""
         now = self._api.clock.monotonic()
-        listed = sorted(self._reported, key=self._reported.__getitem__)[:_MOST_REPORTS]
+        listed = sorted(self._reported, key=self._reported.__getitem__)[:_MAX_REPORTS_AT_ONCE]
         for each in listed if name is None else (name,):
             since = now - self._reported.get(each, now)
-            if since < REPORT_SECONDS or self._kept.renewed(each) is None:
+            if since < STATUS_REPORT_SECONDS or self._kept.renewed(each) is None:
                 continue
-            age_seconds = since % REPORT_SECONDS
+            age_seconds = since % STATUS_REPORT_SECONDS
             stamp = timestamp(self._api.now() - timedelta(seconds=age_seconds))
             self._api.modify(
                 self._nodes, ("", each), partial(_heard, now=stamp), owned_under="status"
@@ -207,7 +210,7 @@ def _new_lease(node: JsonObject, stamp: str) -> JsonObject:
         "metadata": {"name": name, "ownerReferences": [owner]},
         "spec": {
             "holderIdentity": name,
-            "leaseDurationSeconds": _LEASE_SECONDS,
+            "leaseDurationSeconds": _NODE_LEASE_SECONDS,
             "renewTime": stamp,
         },
     }

@@ -54,9 +54,13 @@ if TYPE_CHECKING:
 RUN_SECONDS_ANNOTATION: Final = "stellwerk.dev/run-seconds"
 """The annotation with the time that a pod's containers run before they end by themselves."""
 _FIRST_POD_ADDRESS: Final = IPv4Address("10.64.0.1")
-_ADDRESSES: Final = 1 << 22
-_FIRST_BACK_OFF_SECONDS: Final = 10
-_LONGEST_BACK_OFF_SECONDS: Final = 300
+_MAX_POD_ADDRESSES: Final = 1 << 22
+"""Addresses of pods, which are used again from the first one on."""
+_FIRST_BACKOFF_SECONDS: Final = 10
+"""Pause after a container's first failure; it doubles with each further one
+(`containerBackOffPeriod`)."""
+_MAX_BACKOFF_SECONDS: Final = 300
+"""Longest of these pauses (`MaxContainerBackOff`)."""
 _LOST: Final = pod_status.End(255, "Unknown")
 _TOO_LONG: Final = "Pod was active on the node longer than the specified deadline"
 
@@ -412,7 +416,7 @@ class HollowKubelet(Worker):
         return max(0.0, (deadline - self._api.now()) / timedelta(seconds=1))
 
     def _next_address(self) -> str:
-        self._addresses = (self._addresses + 1) % _ADDRESSES
+        self._addresses = (self._addresses + 1) % _MAX_POD_ADDRESSES
         return str(_FIRST_POD_ADDRESS + self._addresses)
 
 
@@ -443,7 +447,7 @@ def _back_off_seconds(restarts: int) -> int:
     """At once after the first end, then 10, 20, 40 … 300 s."""
     if restarts == 0:
         return 0
-    return min(_LONGEST_BACK_OFF_SECONDS, _FIRST_BACK_OFF_SECONDS << min(restarts - 1, 10))
+    return min(_MAX_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS << min(restarts - 1, 10))
 
 
 def _full_name(pod: JsonObject) -> str:

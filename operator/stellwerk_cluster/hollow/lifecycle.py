@@ -32,7 +32,8 @@ END_NOW_ANNOTATION: Final = f"{PREFIX}end-now"
 """An exit code: the containers that run end with it, once; the kubelet takes the annotation off."""
 OOM_KILLED: Final = "OOMKilled"
 """In place of an exit code: the kernel has killed them for want of memory."""
-_LONGEST_SECONDS: Final = 1e9
+_MAX_SECONDS: Final = 1e9
+"""Longest time that an annotation may give: 30 years."""
 JOB_RUN_SECONDS: Final = 10.0
 """Time that pods of Jobs run if no other is given; other pods run without end."""
 STDIN_RUN_SECONDS: Final = 2.0
@@ -154,8 +155,8 @@ def _value(name: str, given: Any) -> Any:  # noqa: ANN401  (of a YAML file)
             raise ValueError("not between 0 and 255")
         return code
     seconds = float(given)
-    if not 0 <= seconds <= _LONGEST_SECONDS:
-        raise ValueError(f"not between 0 and {_LONGEST_SECONDS:.0f}")
+    if not 0 <= seconds <= _MAX_SECONDS:
+        raise ValueError(f"not between 0 and {_MAX_SECONDS:.0f}")
     return seconds
 
 

@@ -34,7 +34,9 @@ LAYERS_ANNOTATION: Final = f"{PREFIX}writable-layers"
 """`nodefs`: writable layers lie there, although images have a file system of their own."""
 DEAD, UNUSED_IMAGES = "dead-containers", "unused-images"
 _DEFAULT_INODES: Final = 6_553_600
+"""Inodes of a file system, unless the node says otherwise: those of one of 100 GB."""
 _DEFAULT_PIDS: Final = 32_768
+"""Process ids of a node, unless it says otherwise: Linux's default."""
 
 
 class Observation(NamedTuple):

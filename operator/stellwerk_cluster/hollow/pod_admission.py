@@ -31,7 +31,8 @@ _REQUIRED: Final = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnored
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (what a pod's port means that names no address)
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _MEMORY_TAINT: Final = Taint("node.kubernetes.io/memory-pressure", "", NO_SCHEDULE)
-_SYSTEM_CRITICAL: Final = 2_000_000_000
+_MIN_CRITICAL_PRIORITY: Final = 2_000_000_000
+"""Priority from which a pod is critical: that of system-cluster-critical."""
 _FIRST: Final = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -117,7 +118,7 @@ def _under_pressure(pod: JsonObject, node: JsonObject) -> PodAdmitFailure | None
     conditions = (node.get("status") or EMPTY).get("conditions") or ()
     true = [each["type"] for each in conditions if each.get("status") == "True"]
     pressures = [type_ for type_ in true if type_ in _PRESSURES]
-    critical = is_static(pod) or (pod["spec"].get("priority") or 0) >= _SYSTEM_CRITICAL
+    critical = is_static(pod) or (pod["spec"].get("priority") or 0) >= _MIN_CRITICAL_PRIORITY
     if not pressures or critical:
         return None
     if pressures == ["MemoryPressure"]:

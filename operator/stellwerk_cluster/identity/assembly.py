@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ADMIN: Final = User("stellwerk-admin", groups=(MASTERS,))
 """The user of the written kubeconfig."""
 _TOKEN_BYTES: Final = 32
+"""Random bytes of the administrator's token."""
 _ADMIN_FILE: Final = "admin-token"
 
 Mode: TypeAlias = Literal["always-allow", "rbac"]

@@ -33,6 +33,7 @@ _VERBS: Final = {"read": _READ, "write": _WRITE, "all": tuple(sorted((*_READ, *_
 _LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _ANNOTATIONS: Final = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
 _URL_COLUMNS: Final = 2
+"""Words of a line that grants a path and not a kind."""
 
 
 @dataclass(slots=True)

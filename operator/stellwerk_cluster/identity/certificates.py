@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-_DAYS: Final = 365
+_VALID_DAYS: Final = 365
+"""Days for which a certificate is valid: a year, as kubeadm has it."""
 _EARLY: Final = timedelta(days=30)
 """An authority that is good for less is made anew."""
 _FILE: Final = "authority.pem"
@@ -154,7 +155,7 @@ class CertificateAuthority:
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(self._now - _EARLIER)
-            .not_valid_after(self._now + timedelta(days=_DAYS))
+            .not_valid_after(self._now + timedelta(days=_VALID_DAYS))
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
             .add_extension(authority, critical=False)
         )

@@ -40,7 +40,8 @@ _GROUP: Final = "authentication.k8s.io"
 _NODE_PREFIX: Final = "system:node:"
 _BOUND_NODE: Final = "authentication.kubernetes.io/node-name"
 _LEGACY: Final = ""
-_MOST_REQUESTORS: Final = 1024
+_MAX_KEPT_REQUESTORS: Final = 1024
+"""Requestors of which the mode that worked last is remembered. Above it, all are forgotten."""
 
 
 class Impersonation:
@@ -66,7 +67,7 @@ class Impersonation:
             except StatusError as error:
                 refusals.append(error)
                 continue
-            if len(self._worked) >= _MOST_REQUESTORS:
+            if len(self._worked) >= _MAX_KEPT_REQUESTORS:
                 self._worked.clear()
             self._worked[user.name] = mode
             return _completed(mode, wanted)

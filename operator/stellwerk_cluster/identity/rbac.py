@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = ("roles", "clusterroles")
 _BINDINGS: Final = ("rolebindings", "clusterrolebindings")
-_REMEMBERED: Final = 10_000
+_MAX_KEPT_DECISIONS: Final = 10_000
 """Decisions that are kept; beyond, all are forgotten."""
 
 
@@ -99,7 +99,7 @@ class Rbac(Authorizer):
         question = (user, asked)
         known = self._decided.get(question)
         if known is None:
-            if len(self._decided) >= _REMEMBERED:
+            if len(self._decided) >= _MAX_KEPT_DECISIONS:
                 self._decided.clear()
             known = self._decided[question] = self._decide(user, asked)
         return known

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_LARGEST_BYTES: Final = 1 << 16
+_MAX_SECRET_BYTES: Final = 1 << 16
+"""Bytes of a file with a key or a token; a longer one is not ours."""
 
 
 class SecretFiles:
@@ -36,12 +37,12 @@ class SecretFiles:
         path = self._directory / name
         try:
             with path.open("rb") as file:
-                content = file.read(_LARGEST_BYTES + 1)
+                content = file.read(_MAX_SECRET_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ConfigurationError(f"--data-dir: {path}: {error.strerror}") from error
-        if not content or len(content) > _LARGEST_BYTES:
+        if not content or len(content) > _MAX_SECRET_BYTES:
             raise self.damaged(name)
         return content
 

@@ -24,7 +24,9 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _VOLUME_PREFIX: Final = "kube-api-access-"
 _MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOKEN_SECONDS: Final = 3607
+"""Lifetime of a token that a pod is given (`WarnOnlyBoundTokenExpirationPeriod`)."""
 _FILE_MODE: Final = 0o644
+"""Mode of the projected files: 0644, in decimal."""
 
 
 class ServiceAccountAdmission(WriteAdmission):

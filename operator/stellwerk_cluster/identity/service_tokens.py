@@ -32,8 +32,11 @@ _PRIVATE: Final = "kubernetes.io"
 _EXTRA: Final = "authentication.kubernetes.io"
 _KEY_FILE: Final = "service-account-key.pem"
 _COORDINATE_BYTES: Final = 32
-_REMEMBERED: Final = 10_000
-_LONGEST_TOKEN: Final = 8_192
+"""Bytes of a coordinate of a point on the curve P-256."""
+_MAX_KEPT_TOKENS: Final = 10_000
+"""Tokens whose verified contents are kept. Above it, all are forgotten."""
+_MAX_TOKEN_CHARACTERS: Final = 8_192
+"""Characters of a token that is looked at; ours have about 1,000."""
 BOUND_STORAGE: Final = {"pod": "pods", "secret": "secrets", "node": "nodes"}
 """Kinds that a token can be bound to, by the name of its claim."""
 
@@ -147,7 +150,7 @@ class ServiceTokens:
 
     def is_one(self, token: str) -> bool:
         """Whether the token has the form of those that are issued here."""
-        return token.count(".") == 2 and len(token) <= _LONGEST_TOKEN  # noqa: PLR2004  (three parts)
+        return token.count(".") == 2 and len(token) <= _MAX_TOKEN_CHARACTERS  # noqa: PLR2004  (three parts)
 
     def _claims(self, token: str) -> JsonObject:
         known = self._verified.get(token)
@@ -172,7 +175,7 @@ class ServiceTokens:
             )
         except jwt.InvalidTokenError as error:
             raise TokenError("invalid bearer token") from error
-        if len(self._verified) >= _REMEMBERED:
+        if len(self._verified) >= _MAX_KEPT_TOKENS:
             self._verified.clear()
         self._verified[token] = claims
         return claims

@@ -16,7 +16,8 @@ from stellwerk_kube.yaml_file import read_small_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FEWEST_COLUMNS: Final = 3
+_MIN_COLUMNS: Final = 3
+"""Columns of a line of the file: token, user name and uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def read_token_file(file: Path) -> tuple[StaticToken, ...]:
 
 
 def _static_token(file: Path, line: int, record: list[str]) -> StaticToken:
-    if len(record) < _FEWEST_COLUMNS:
+    if len(record) < _MIN_COLUMNS:
         why = f"at least 3 columns (token, user name, user uid) expected, {len(record)} found"
         raise _malformed(file, line, why)
     token, name, uid, *rest = record

@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _DEFAULT_SECONDS: Final = 3600
-_SHORTEST_SECONDS: Final = 600
-_LONGEST_SECONDS: Final = 1 << 32
+"""Lifetime of a token whose request names none."""
+_MIN_SECONDS: Final = 600
+"""Shortest lifetime that a request may name."""
+_MAX_SECONDS: Final = 1 << 32
+"""Longest lifetime that a request may name (`MaxTokenTTL`)."""
 _GROUP: Final = "authentication.k8s.io"
 _TOKEN_REQUESTS: Final = ResourceKind(_GROUP, "v1", "TokenRequest", "TokenRequest")
 _BOUND: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
@@ -126,9 +129,9 @@ def _bound_object(
 
 
 def _lifetime_errors(seconds: int) -> list[FieldError]:
-    if seconds < _SHORTEST_SECONDS:
+    if seconds < _MIN_SECONDS:
         text = "may not specify a duration less than 10 minutes"
-    elif seconds > _LONGEST_SECONDS:
+    elif seconds > _MAX_SECONDS:
         text = "may not specify a duration larger than 2^32 seconds"
     else:
         return []

@@ -73,10 +73,12 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject, JsonValue
 
 
-_SUFFIX_LENGTH: Final = 5
-_LONGEST_PREFIX: Final = 58
-_GENERATED_NAMES: Final = 8
-"""Tried before a name that is taken is refused."""
+_SUFFIX_CHARACTERS: Final = 5
+"""Characters that are added to a generateName (`randomLength`)."""
+_MAX_PREFIX_CHARACTERS: Final = 58
+"""Characters of a generateName that are kept (`maxGeneratedNameLength`)."""
+_MAX_GENERATED_NAMES: Final = 8
+"""Names that are tried before one that is taken is refused."""
 STATUS_PARTS: Final = ("status", "approval")
 """The subresources through which only the status is written."""
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
@@ -365,14 +367,14 @@ class Api(Reader):
 
     def random_name(self, prefix: str) -> str:
         """A name that begins with the prefix and ends like hardly another."""
-        suffix = "".join(self._random.choices(NAME_ALPHABET, k=_SUFFIX_LENGTH))
-        return prefix[:_LONGEST_PREFIX] + suffix
+        suffix = "".join(self._random.choices(NAME_ALPHABET, k=_SUFFIX_CHARACTERS))
+        return prefix[:_MAX_PREFIX_CHARACTERS] + suffix
 
     def _generated_name(self, kind: ResourceKind, namespace: str, prefix: str) -> str:
         """A random name that is free, unless luck fails several times."""
         collection = self.store.collection(kind.storage_name)
         name = ""
-        for _ in range(_GENERATED_NAMES):
+        for _ in range(_MAX_GENERATED_NAMES):
             name = self.random_name(prefix)
             if collection.get((namespace, name)) is None:
                 break

@@ -48,13 +48,16 @@ _RELEASE_FILE: Final = "release"
 _GROUPS_GROUP: Final = "scheduling.k8s.io"
 """The API group whose objects have other stored forms in some releases."""
 _SYNC_SECONDS: Final = 1.0
-_SMALLEST_LOG_BYTES: Final = 64 << 20
-_LOG_TO_SNAPSHOT: Final = 2
-_VERSIONS_LOST: Final = 10_000
-"""Left out after an end that was not in order: clients may have seen versions that the disk has
-not.
-"""
+"""Time between two writes to the disk: what a crash of the machine may lose."""
+_MIN_LOG_BYTES: Final = 64 << 20
+"""Bytes of the log below which no snapshot is written in its place."""
+_MAX_LOG_PER_SNAPSHOT: Final = 2
+"""Size of the log, as a multiple of the last snapshot, above which a new snapshot is written."""
+_SKIPPED_VERSIONS: Final = 10_000
+"""Versions that are left out after an end that was not in order: clients may have seen versions
+that the disk does not have."""
 _WRITE_BYTES: Final = 1 << 20
+"""Bytes of a snapshot that are written to its file at once."""
 
 
 class DataDirectory(ChangeLog):
@@ -110,7 +113,7 @@ class DataDirectory(ChangeLog):
             self._check_forms(found, release)
             for (storage_name, _), (revision, obj) in found.objects.items():
                 store.restore(storage_name, obj, revision)
-            lost = 0 if found.in_order else _VERSIONS_LOST
+            lost = 0 if found.in_order else _SKIPPED_VERSIONS
             store.begin_at(max(found.revision + lost, store.revision))
             self._write_snapshot(self._number + 1, _present(store), store.revision)
             self._begin_log(self._number + 1, store.revision)
@@ -189,7 +192,7 @@ class DataDirectory(ChangeLog):
         Raises:
             OSError: the disk refuses.
         """
-        if self._log_bytes > max(_SMALLEST_LOG_BYTES, _LOG_TO_SNAPSHOT * self._snapshot_bytes):
+        if self._log_bytes > max(_MIN_LOG_BYTES, _MAX_LOG_PER_SNAPSHOT * self._snapshot_bytes):
             await self._replace()
         elif self._log is not None and self._log_bytes > self._synced_bytes:
             self._synced_bytes = self._log_bytes

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _EVENT_BYTES: Final = 300
 """Bytes that an event takes beside the versions it holds."""
-_MOST_LABEL_SETS: Final = 4096
+_MAX_SHARED_LABEL_SETS: Final = 4096
+"""Sets of labels that objects share. Above it, all are forgotten, and shared anew."""
 ADDED: Final = "ADDED"
 MODIFIED: Final = "MODIFIED"
 DELETED: Final = "DELETED"
@@ -117,7 +118,7 @@ def _shared_labels(labels: dict[str, str]) -> dict[str, str]:
     """Equal labels as one dictionary: the pods of a template have the same."""
     if not labels:
         return EMPTY
-    if len(_label_sets) >= _MOST_LABEL_SETS:
+    if len(_label_sets) >= _MAX_SHARED_LABEL_SETS:
         _label_sets.clear()
     return _label_sets.setdefault(tuple(labels.items()), dict(labels))
 

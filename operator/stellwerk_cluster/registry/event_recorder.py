@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
-_LONGEST_MESSAGE: Final = 1024
-_MOST_SERIES: Final = 4096
+_MAX_MESSAGE_CHARACTERS: Final = 1024
+"""Characters of an event's message, as the API takes them."""
+_MAX_SERIES: Final = 4096
+"""Events whose repetitions become a series. Above it, the oldest is forgotten."""
 _NAMESPACE_GONE: Final = (403, 404)
 
 
@@ -49,7 +51,7 @@ class StoreEventRecorder:
 
         About what lies in a namespace that is ending or gone, nothing can be reported.
         """
-        message = message[:_LONGEST_MESSAGE]
+        message = message[:_MAX_MESSAGE_CHARACTERS]
         series = (meta(about)["uid"], field_path, reason, message)
         known = self._series.get(series)
         if known is not None and self._api.find("events", *known) is not None:
@@ -66,7 +68,7 @@ class StoreEventRecorder:
             if error.code not in _NAMESPACE_GONE:
                 raise
             return
-        if len(self._series) > _MOST_SERIES:
+        if len(self._series) > _MAX_SERIES:
             self._series.popitem(last=False)
 
     def _event(self, about: JsonObject, reason: str, message: str, type_: str) -> JsonObject:

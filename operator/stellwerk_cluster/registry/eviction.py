@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 BUDGETS: Final = "poddisruptionbudgets.policy"
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
 _UNOBSERVED_RETRY_SECONDS: Final = 10
-_MOST_DISRUPTED: Final = 2000
+"""Retry-After of an eviction whose budget its controller has not seen yet."""
+_MAX_DISRUPTED_PODS: Final = 2000
+"""Pods that a budget may list as disrupted (`MaxDisruptedPodSize`)."""
 _REFUSED: Final = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -130,7 +132,7 @@ def _spend_budget(api: Api, budget: JsonObject, pod: JsonObject, *, dry_run: boo
             "DisruptionBudgetNegativeAllowedDisruptions",
             "pdb disruptions allowed is negative",
         )
-    if len(status.get("disruptedPods") or ()) > _MOST_DISRUPTED:
+    if len(status.get("disruptedPods") or ()) > _MAX_DISRUPTED_PODS:
         raise _broken(
             api,
             budget,

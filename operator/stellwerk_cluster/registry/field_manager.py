@@ -54,8 +54,11 @@ if TYPE_CHECKING:
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL: Final = "kubectl"
 _STATUS_ONLY: Final[FieldSet] = {"f:status": {}}
-_RECENT_SHAPES: Final = 8
-_LONGEST_ANNOTATIONS: Final = 256 << 10
+_MAX_RECENT_SHAPES: Final = 8
+"""Shapes of objects whose field sets are kept for each manager and kind."""
+_MAX_NOTED_CHARACTERS: Final = 256 << 10
+"""Characters of an object's annotations. If the note of what was applied would make them longer, it
+is left out."""
 
 
 class FieldManager:
@@ -86,7 +89,7 @@ class FieldManager:
     def _fields_of_new(self, kind: ResourceKind, writing: Writing, new: JsonObject) -> FieldSet:
         """The fields of an object's creator; for a shape seen lately, the same set again."""
         key = (kind.group, kind.version, kind.plural)
-        recent = self._recent.setdefault(key, deque(maxlen=_RECENT_SHAPES))
+        recent = self._recent.setdefault(key, deque(maxlen=_MAX_RECENT_SHAPES))
         for seen, fields in recent:
             if same_shape(writing.form, seen, new):
                 return fields
@@ -264,7 +267,7 @@ def _with_last_applied(obj: JsonObject, config: JsonObject) -> JsonObject:
     if not annotations.get(LAST_APPLIED):
         return obj
     noted = {**annotations, LAST_APPLIED: _noted(config)}
-    if sum(len(name) + len(value) for name, value in noted.items()) > _LONGEST_ANNOTATIONS:
+    if sum(len(name) + len(value) for name, value in noted.items()) > _MAX_NOTED_CHARACTERS:
         del noted[LAST_APPLIED]
     return {**obj, "metadata": {**obj["metadata"], "annotations": noted}}
 

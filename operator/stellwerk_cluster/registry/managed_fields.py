@@ -44,7 +44,8 @@ APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 _ANCIENT: Final = "ancient-changes"
-_MOST_UPDATERS: Final = 10
+_MAX_UPDATERS: Final = 10
+"""Managers of updates that an object lists; the oldest are joined (`DefaultMaxUpdateManagers`)."""
 
 _NEVER_OWNED: Final[FieldSet] = {
     "f:apiVersion": {},
@@ -232,7 +233,7 @@ def _capped(ownership: Ownership) -> Ownership:
         (each for each in ownership if each.operation == UPDATE),
         key=lambda each: (ownership[each].time, each),
     )
-    surplus = len(updaters) - _MOST_UPDATERS
+    surplus = len(updaters) - _MAX_UPDATERS
     first: dict[str, Owner] = {}
     for manager in updaters:
         if surplus <= 0:

@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.json_values import JsonObject
 
-EVENT_WINDOW: Final = 65_536
+MAX_KEPT_EVENTS: Final = 65_536
 """Events kept per collection: a watch from before them is answered with 410."""
-WINDOW_BYTES: Final = 64 << 20
+MAX_KEPT_EVENT_BYTES: Final = 64 << 20
 """Bytes of versions that are no longer present, kept per collection for the sake of its events."""
 _AFTER_SLASH: Final = chr(ord("/") + 1)
 """Ends the paths of a namespace."""
-_PARSED_BYTES: Final = 2 << 20
-_LINE_BYTES: Final = 1 << 20
+_MAX_PARSED_BYTES: Final = 2 << 20
+"""Bytes of the stored objects whose parsed form is kept."""
+_MAX_LINES_BYTES: Final = 1 << 20
+"""Bytes of the lines of watches that are kept for further watchers."""
 
 
 class ChangeLog(Protocol):
@@ -210,7 +212,9 @@ class _Unmade(NamedTuple):
 class Store:
     """All collections and the counter of versions."""
 
-    def __init__(self, *, window: int = EVENT_WINDOW, window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(
+        self, *, window: int = MAX_KEPT_EVENTS, window_bytes: int = MAX_KEPT_EVENT_BYTES
+    ) -> None:
         """An empty store, whose collections keep so many events and bytes of their past."""
         self.revision = 1
         self._window = window
@@ -218,8 +222,8 @@ class Store:
         self._compacted = self._forgotten = 0
         self._collections: dict[str, Collection] = {}
         self._unmade: dict[str, _Unmade] = {}
-        self._parsed = ByteBoundedCache(_PARSED_BYTES)
-        self._lines = ByteBoundedCache(_LINE_BYTES)
+        self._parsed = ByteBoundedCache(_MAX_PARSED_BYTES)
+        self._lines = ByteBoundedCache(_MAX_LINES_BYTES)
         self.journal: ChangeLog | None = None
         """The log to which changes are written before they happen; None: they are kept in memory
         only."""

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.selectors import Trigger
     from stellwerk_cluster.registry.entries import StoreEvent
 
-_MOST_EVENTS: Final = 65_536
-_MOST_BYTES: Final = 64 << 20
+_MAX_WAITING_EVENTS: Final = 65_536
+"""Events that wait for a watcher. Above it, its watch is ended."""
+_MAX_WAITING_BYTES: Final = 64 << 20
+"""Bytes of the events that wait for a watcher. Above it, its watch is ended."""
 
 
 class Watcher:
@@ -38,8 +40,8 @@ class Watcher:
         wake: Callable[[], None],
         cut_off: Callable[[], None],
         *,
-        limit: int = _MOST_EVENTS,
-        limit_bytes: int = _MOST_BYTES,
+        limit: int = _MAX_WAITING_EVENTS,
+        limit_bytes: int = _MAX_WAITING_BYTES,
         trigger: Trigger | None = None,
     ) -> None:
         """Call `wake` when the buffer stops being empty, `cut_off` once it is over a limit."""

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject, JsonValue
 
 
-_LONGEST_WARNINGS: Final = 4096
+_MAX_WARNING_CHARACTERS: Final = 4096
+"""Characters of all warnings of one write, about a page. Further ones are left out."""
 _SERVER_OWNED: Final = (
     "uid",
     "creationTimestamp",
@@ -102,7 +103,7 @@ def shown_warnings(texts: Iterable[str]) -> list[str]:
     letters = 0
     for text in texts:
         letters += 0 if text in shown else len(text)
-        if letters > _LONGEST_WARNINGS:
+        if letters > _MAX_WARNING_CHARACTERS:
             break
         shown[text] = None
     return list(shown)

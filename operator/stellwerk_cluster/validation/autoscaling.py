@@ -34,8 +34,10 @@ _SOURCES: Final = {
 _CHECKED: Final = ("object", "external", "pods", "resource", "containerResource")
 _POLICY_TYPES: Final = ("Percent", "Pods")
 _SELECTIONS: Final = ("Disabled", "Max", "Min")
-_LONGEST_WINDOW_SECONDS: Final = 3600
-_LONGEST_PERIOD_SECONDS: Final = 1800
+_MAX_WINDOW_SECONDS: Final = 3600
+"""Longest stabilization window (`MaxStabilizationWindowSeconds`)."""
+_MAX_PERIOD_SECONDS: Final = 1800
+"""Longest period of a scaling policy (`MaxPeriodSeconds`)."""
 _NOT_IN_PATHS: Final = (".", "..")
 _NOT_IN_NAMES: Final = ("/", "%")
 
@@ -192,8 +194,8 @@ def _scaling_errors(rules: JsonObject, field: str) -> Iterator[FieldError]:
     if window is not None and window < 0:
         text = "must be greater than or equal to zero"
         yield bad_value(f"{field}.stabilizationWindowSeconds", window, text)
-    if window is not None and window > _LONGEST_WINDOW_SECONDS:
-        text = f"must be less than or equal to {_LONGEST_WINDOW_SECONDS}"
+    if window is not None and window > _MAX_WINDOW_SECONDS:
+        text = f"must be less than or equal to {_MAX_WINDOW_SECONDS}"
         yield bad_value(f"{field}.stabilizationWindowSeconds", window, text)
     chosen = rules.get("selectPolicy")
     if chosen is not None and chosen not in _SELECTIONS:
@@ -212,6 +214,6 @@ def _policy_errors(policy: JsonObject, field: str) -> Iterator[FieldError]:
         if policy.get(name, 0) <= 0:
             yield bad_value(f"{field}.{name}", policy.get(name, 0), "must be greater than zero")
     period = policy.get("periodSeconds", 0)
-    if period > _LONGEST_PERIOD_SECONDS:
-        text = f"must be less than or equal to {_LONGEST_PERIOD_SECONDS}"
+    if period > _MAX_PERIOD_SECONDS:
+        text = f"must be less than or equal to {_MAX_PERIOD_SECONDS}"
         yield bad_value(f"{field}.periodSeconds", period, text)

@@ -34,12 +34,16 @@ NEGATIVE: Final = "must be greater than or equal to 0"
 IMMUTABLE: Final = "field is immutable"
 MORE_THAN_ONE_SOURCE: Final = "may not specify more than 1 volume type"
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
-LARGEST_INT32: Final = 2**31 - 1
-LARGEST_PORT: Final = 65_535
-_LONGEST_PORT_NAME: Final = 15
-_LARGEST_MODE: Final = 0o777
+MAX_INT32: Final = 2**31 - 1
+MAX_PORT: Final = 65_535
+"""The highest port of TCP and UDP."""
+_MAX_PORT_NAME_CHARACTERS: Final = 15
+"""Characters of a port's name, which is a service name of IANA."""
+_MAX_FILE_MODE: Final = 0o777
+"""The highest mode of a file in a volume: 0777."""
 _CONFIG_KEY: Final = "[-._a-zA-Z0-9]+"
-_LONGEST_KEY: Final = 253
+_MAX_KEY_CHARACTERS: Final = 253
+"""Characters of a key of a ConfigMap or Secret (`DNS1123SubdomainMaxLength`)."""
 _UNDERSCORE_SUBDOMAIN: Final = (
     "[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?(\\.[a-z0-9_]([-_a-z0-9]*[a-z0-9_])?)*"
 )
@@ -73,8 +77,8 @@ def path_segment(value: str, field: str) -> Iterator[FieldError]:
 
 def search_domain(value: str, field: str) -> Iterator[FieldError]:
     """A subdomain in which underscores are allowed."""
-    if len(value) > _LONGEST_KEY:
-        yield bad_value(field, value, f"must be no more than {_LONGEST_KEY} characters")
+    if len(value) > _MAX_KEY_CHARACTERS:
+        yield bad_value(field, value, f"must be no more than {_MAX_KEY_CHARACTERS} characters")
     if not re.fullmatch(_UNDERSCORE_SUBDOMAIN, value):
         yield bad_value(
             field,
@@ -101,15 +105,15 @@ def not_negative(value: int, field: str) -> Iterator[FieldError]:
 
 def port_number(value: int, field: str) -> Iterator[FieldError]:
     """A port."""
-    if not 1 <= value <= LARGEST_PORT:
-        yield bad_value(field, value, in_range(1, LARGEST_PORT))
+    if not 1 <= value <= MAX_PORT:
+        yield bad_value(field, value, in_range(1, MAX_PORT))
 
 
 def port_name_errors(name: str) -> list[str]:
     """Errors of a text as the name of a port (an IANA service name)."""
     errors = []
-    if len(name) > _LONGEST_PORT_NAME:
-        errors.append(f"must be no more than {_LONGEST_PORT_NAME} characters")
+    if len(name) > _MAX_PORT_NAME_CHARACTERS:
+        errors.append(f"must be no more than {_MAX_PORT_NAME_CHARACTERS} characters")
     if not re.fullmatch("[-a-z0-9]+", name):
         errors.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not re.search("[a-z]", name):
@@ -174,7 +178,7 @@ def one_of_each_family(blocks: Sequence[str], read: Callable[[str], JsonValue]) 
 def file_mode(holder: JsonValue, key: str, field: str) -> Iterator[FieldError]:
     """The permissions of a file, if they are given."""
     mode = holder.get(key)
-    if mode is not None and not 0 <= mode <= _LARGEST_MODE:
+    if mode is not None and not 0 <= mode <= _MAX_FILE_MODE:
         text = "must be a number between 0 and 0777 (octal), both inclusive"
         yield bad_value(f"{field}.{key}", mode, text)
 
@@ -201,8 +205,8 @@ def own_path(path: str, field: str) -> Iterator[FieldError]:
 
 def config_key(key: str, field: str) -> Iterator[FieldError]:
     """A key of a config map or secret."""
-    if len(key) > _LONGEST_KEY:
-        yield bad_value(field, key, f"must be no more than {_LONGEST_KEY} characters")
+    if len(key) > _MAX_KEY_CHARACTERS:
+        yield bad_value(field, key, f"must be no more than {_MAX_KEY_CHARACTERS} characters")
     if not re.fullmatch(_CONFIG_KEY, key):
         yield bad_value(
             field,
@@ -230,8 +234,8 @@ def environment_name(name: str, field: str) -> Iterator[FieldError]:
 def user_id(holder: JsonValue, key: str, field: str) -> Iterator[FieldError]:
     """The number of a user or group, if it is given."""
     value = holder.get(key)
-    if value is not None and not 0 <= value <= LARGEST_INT32:
-        yield bad_value(f"{field}.{key}", value, in_range(0, LARGEST_INT32))
+    if value is not None and not 0 <= value <= MAX_INT32:
+        yield bad_value(f"{field}.{key}", value, in_range(0, MAX_INT32))
 
 
 def quantity_not_negative(amount: JsonValue, field: str) -> Iterator[FieldError]:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.json_values import JsonObject
 
-_LARGEST: Final = 1 << 20
+_MAX_DATA_BYTES: Final = 1 << 20
+"""Bytes of all values of a ConfigMap or Secret (`MaxSecretSize`)."""
 _ACCOUNT: Final = "kubernetes.io/service-account.name"
 _REQUIRED_KEYS: Final = {
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -45,8 +46,8 @@ def validate_config_map(config_map: JsonObject) -> Iterator[FieldError]:
     for key in binary:
         yield from config_key(key, f"binaryData[{key}]")
     size = sum(len(text.encode()) for text in data.values()) + _decoded_bytes(binary)
-    if size > _LARGEST:
-        yield too_long("[]", _LARGEST)
+    if size > _MAX_DATA_BYTES:
+        yield too_long("[]", _MAX_DATA_BYTES)
 
 
 def _decoded_bytes(data: JsonObject) -> int:
@@ -58,8 +59,8 @@ def validate_secret(secret: JsonObject) -> Iterator[FieldError]:
     data, kind = secret.get("data") or EMPTY, secret.get("type", "")
     for key in data:
         yield from config_key(key, f"data[{key}]")
-    if _decoded_bytes(data) > _LARGEST:
-        yield too_long("data", _LARGEST)
+    if _decoded_bytes(data) > _MAX_DATA_BYTES:
+        yield too_long("data", _MAX_DATA_BYTES)
     annotations = secret["metadata"].get("annotations") or EMPTY
     if kind == "kubernetes.io/service-account-token" and not annotations.get(_ACCOUNT):
         yield required(f"metadata.annotations[{_ACCOUNT}]")

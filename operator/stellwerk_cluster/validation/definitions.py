@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.json_values import JsonObject, JsonValue
 
-_LONGEST_MESSAGE: Final = 2048
+_MAX_MESSAGE_CHARACTERS: Final = 2048
+"""Characters of the message of a rule."""
 _REASONS: Final = (
     "FieldValueDuplicate",
     "FieldValueForbidden",
@@ -541,12 +542,12 @@ def _rule_form(rule: JsonObject, schema: JsonObject, where: str) -> Iterator[Fie
         yield required(f"{where}.rule", "rule is not specified")
     elif message and not message.strip():
         yield bad_value(f"{where}.message", message, "must be non-empty if specified")
-    elif len(message) > _LONGEST_MESSAGE:
+    elif len(message) > _MAX_MESSAGE_CHARACTERS:
         shown = f"{message[:10]}..."
         yield bad_value(
             f"{where}.message",
             shown,
-            f"must have a maximum length of {_LONGEST_MESSAGE} characters",
+            f"must have a maximum length of {_MAX_MESSAGE_CHARACTERS} characters",
         )
     elif _LINE_BREAK.search(message.strip()):
         yield bad_value(f"{where}.message", message, "must not contain line breaks")

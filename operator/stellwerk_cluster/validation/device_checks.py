@@ -29,13 +29,19 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.json_values import JsonObject
 
-MOST_SELECTORS: Final = 32
+MAX_SELECTORS: Final = 32
+"""Selectors of a request or a class (`DeviceSelectorsMaxSize`)."""
 EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
-_MOST_CONDITIONS: Final = 4
-_LONGEST_DRIVER: Final = 63
-_LONGEST_POOL: Final = 253
-_LONGEST_ID: Final = 32
-_LONGEST_PARAMETERS: Final = 10 * 1024
+_MAX_BINDING_CONDITIONS: Final = 4
+"""Conditions that a device may wait for before its pod is bound (`BindingConditionsMaxSize`)."""
+_MAX_DRIVER_BYTES: Final = 63
+"""Bytes of a driver's name (`DriverNameMaxLength`)."""
+_MAX_POOL_BYTES: Final = 253
+"""Bytes of a pool's name (`PoolNameMaxLength`)."""
+_MAX_IDENTIFIER_BYTES: Final = 32
+"""Bytes of an identifier in C (`DeviceMaxIDLength`)."""
+_MAX_PARAMETERS_BYTES: Final = 10 * 1024
+"""Bytes of opaque parameters (`OpaqueParametersMaxLength`)."""
 _OPERATORS: Final = ("Equal", "Exists")
 _IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
 
@@ -45,8 +51,8 @@ def driver_name(name: str, field: str) -> Iterator[FieldError]:
     if not name:
         yield required(field)
         return
-    if len(name.encode()) > _LONGEST_DRIVER:
-        yield too_long(field, _LONGEST_DRIVER)
+    if len(name.encode()) > _MAX_DRIVER_BYTES:
+        yield too_long(field, _MAX_DRIVER_BYTES)
     for error in subdomain_errors(name.lower()):
         yield bad_value(field, name, error)
 
@@ -56,16 +62,16 @@ def pool_name(name: str, field: str) -> Iterator[FieldError]:
     if not name:
         yield required(field)
         return
-    if len(name.encode()) > _LONGEST_POOL:
-        yield too_long(field, _LONGEST_POOL)
+    if len(name.encode()) > _MAX_POOL_BYTES:
+        yield too_long(field, _MAX_POOL_BYTES)
     for part in name.split("/"):
         yield from subdomain(part, field)
 
 
 def identifier(name: str, field: str) -> Iterator[FieldError]:
     """A name as C has them."""
-    if len(name.encode()) > _LONGEST_ID:
-        yield too_long(field, _LONGEST_ID)
+    if len(name.encode()) > _MAX_IDENTIFIER_BYTES:
+        yield too_long(field, _MAX_IDENTIFIER_BYTES)
     if not re.fullmatch(_IDENTIFIER, name):
         yield bad_value(
             field,
@@ -101,8 +107,8 @@ def full_attribute_name(name: str, field: str) -> Iterator[FieldError]:
 # --- selectors, tolerations, conditions ---------------------------------------------------------
 def selector_errors(selectors: Sequence[JsonObject], at: str) -> Iterator[FieldError]:
     """CEL expressions over devices."""
-    if len(selectors) > MOST_SELECTORS:
-        yield too_many(at, len(selectors), MOST_SELECTORS)
+    if len(selectors) > MAX_SELECTORS:
+        yield too_many(at, len(selectors), MAX_SELECTORS)
         return
     for index, selector in enumerate(selectors):
         where = f"{at}[{index}].cel"
@@ -155,8 +161,8 @@ def binding_condition_errors(obj: JsonObject, at: str) -> Iterator[FieldError]:
     failures = obj.get("bindingFailureConditions") or ()
     both = (("bindingConditions", wanted), ("bindingFailureConditions", failures))
     for field, conditions in both:
-        if len(conditions) > _MOST_CONDITIONS:
-            yield too_many(f"{at}.{field}", len(conditions), _MOST_CONDITIONS)
+        if len(conditions) > _MAX_BINDING_CONDITIONS:
+            yield too_many(f"{at}.{field}", len(conditions), _MAX_BINDING_CONDITIONS)
             continue
         for index, condition in enumerate(conditions):
             yield from qualified_name(condition, f"{at}.{field}[{index}]")
@@ -184,8 +190,8 @@ def opaque_errors(config: JsonObject, at: str) -> Iterator[FieldError]:
     parameters, field = opaque.get("parameters"), f"{at}.opaque.parameters"
     if parameters is None:
         yield required(field)
-    elif len(orjson.dumps(parameters)) > _LONGEST_PARAMETERS:
-        yield too_long(field, _LONGEST_PARAMETERS)
+    elif len(orjson.dumps(parameters)) > _MAX_PARAMETERS_BYTES:
+        yield too_long(field, _MAX_PARAMETERS_BYTES)
     elif not isinstance(parameters, dict):
         yield bad_value(field, "<value omitted>", "must be a valid JSON object")
 

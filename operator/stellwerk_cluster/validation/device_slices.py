@@ -43,18 +43,26 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.json_values import JsonObject, JsonValue
 
-MOST_DEVICES: Final = 128
-_MOST_ADVANCED: Final = 64
-"""Devices, where any has taints or consumes counters."""
-_MOST_FACTS: Final = 32
-"""Attributes and capacities of a device."""
-_MOST_CONDITIONS: Final = 8
-_MOST_TAINTS: Final = 16
-_MOST_COUNTER_SETS: Final = 8
-_MOST_COUNTERS: Final = 32
-_MOST_CONSUMED_SETS: Final = 2
-_MOST_VALUES: Final = 10
-_LONGEST_VALUE: Final = 64
+MAX_DEVICES: Final = 128
+"""Devices of a ResourceSlice (`ResourceSliceMaxDevices`)."""
+_MAX_ADVANCED_DEVICES: Final = 64
+"""Devices of a ResourceSlice if any has taints or consumes counters."""
+_MAX_ATTRIBUTES: Final = 32
+"""Attributes and capacities of a device together."""
+_MAX_CONDITIONS: Final = 8
+"""Conditions in the status of a ResourceSlice."""
+_MAX_TAINTS: Final = 16
+"""Taints of a device (`DeviceTaintsMaxLength`)."""
+_MAX_COUNTER_SETS: Final = 8
+"""Counter sets of a ResourceSlice."""
+_MAX_COUNTERS: Final = 32
+"""Counters of a set."""
+_MAX_CONSUMED_SETS: Final = 2
+"""Counter sets that a device may consume from."""
+_MAX_VALUES: Final = 10
+"""Values of a list in a request policy."""
+_MAX_VALUE_BYTES: Final = 64
+"""Bytes of an attribute's text or version (`DeviceAttributeMaxValueLength`)."""
 _WHERE: Final = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _PRE_RELEASE: Final = r"(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
 _VERSION: Final = re.compile(
@@ -96,7 +104,7 @@ def _slice_errors(spec: JsonObject, old: JsonObject) -> Iterator[FieldError]:
         yield bad_value("spec", "", "only one of `sharedCounters` or `devices` is allowed")
     devices = spec.get("devices") or ()
     advanced = any(each.get("taints") or each.get("consumesCounters") for each in devices)
-    most = _MOST_ADVANCED if advanced else MOST_DEVICES
+    most = _MAX_ADVANCED_DEVICES if advanced else MAX_DEVICES
     if len(devices) > most:
         yield too_many("spec.devices", len(devices), most)
         return
@@ -180,8 +188,8 @@ def _device_errors(device: JsonObject, before: JsonObject, at: str) -> Iterator[
     yield from label(device["name"], f"{at}.name")
     attributes, capacity = device.get("attributes") or EMPTY, device.get("capacity") or EMPTY
     facts = len(attributes) + len(capacity)
-    if facts > _MOST_FACTS:
-        text = f"the total number of attributes and capacities must not exceed {_MOST_FACTS}"
+    if facts > _MAX_ATTRIBUTES:
+        text = f"the total number of attributes and capacities must not exceed {_MAX_ATTRIBUTES}"
         yield bad_value(at, facts, text)
     for name, attribute in attributes.items():
         yield from attribute_name(name, f"{at}.attributes")
@@ -204,22 +212,22 @@ def _device_errors(device: JsonObject, before: JsonObject, at: str) -> Iterator[
 
 def _attribute_errors(attribute: JsonObject, at: str) -> Iterator[FieldError]:
     text = attribute.get("string")
-    if text is not None and len(text.encode()) > _LONGEST_VALUE:
-        yield too_long(f"{at}.string", _LONGEST_VALUE)
+    if text is not None and len(text.encode()) > _MAX_VALUE_BYTES:
+        yield too_long(f"{at}.string", _MAX_VALUE_BYTES)
     version = attribute.get("version")
     if version is not None:
         if not _VERSION.fullmatch(version):
             why = "must be a string compatible with semver.org spec 2.0.0"
             yield bad_value(f"{at}.version", version, why)
-        if len(version.encode()) > _LONGEST_VALUE:
-            yield too_long(f"{at}.version", _LONGEST_VALUE)
+        if len(version.encode()) > _MAX_VALUE_BYTES:
+            yield too_long(f"{at}.version", _MAX_VALUE_BYTES)
     if len(attribute) != 1:
         yield bad_value(at, attribute or "", "exactly one value must be specified")
 
 
 def _taint_errors(taints: Sequence[JsonObject], at: str) -> Iterator[FieldError]:
-    if len(taints) > _MOST_TAINTS:
-        yield too_many(at, len(taints), _MOST_TAINTS)
+    if len(taints) > _MAX_TAINTS:
+        yield too_many(at, len(taints), _MAX_TAINTS)
         return
     for index, taint in enumerate(taints):
         yield from _one_taint(taint, f"{at}[{index}]")
@@ -254,15 +262,15 @@ def validate_taint_rule_update(
         return
     conditions = new["status"].get("conditions") or ()
     yield from condition_errors(conditions, "status.conditions")
-    if len(conditions) > _MOST_CONDITIONS:
-        yield too_many("status.conditions", len(conditions), _MOST_CONDITIONS)
+    if len(conditions) > _MAX_CONDITIONS:
+        yield too_many("status.conditions", len(conditions), _MAX_CONDITIONS)
 
 
 # --- counters -----------------------------------------------------------------------------------
 def _counter_set_errors(sets: Sequence[JsonObject]) -> Iterator[FieldError]:
     at = "spec.sharedCounters"
-    if len(sets) > _MOST_COUNTER_SETS:
-        yield too_many(at, len(sets), _MOST_COUNTER_SETS)
+    if len(sets) > _MAX_COUNTER_SETS:
+        yield too_many(at, len(sets), _MAX_COUNTER_SETS)
         return
     for index, each in enumerate(sets):
         yield from _named_counters(each, "name", f"{at}[{index}]")
@@ -270,8 +278,8 @@ def _counter_set_errors(sets: Sequence[JsonObject]) -> Iterator[FieldError]:
 
 
 def _consumption_errors(consumptions: Sequence[JsonObject], at: str) -> Iterator[FieldError]:
-    if len(consumptions) > _MOST_CONSUMED_SETS:
-        yield too_many(at, len(consumptions), _MOST_CONSUMED_SETS)
+    if len(consumptions) > _MAX_CONSUMED_SETS:
+        yield too_many(at, len(consumptions), _MAX_CONSUMED_SETS)
         return
     for index, each in enumerate(consumptions):
         yield from _named_counters(each, "counterSet", f"{at}[{index}]")
@@ -286,8 +294,8 @@ def _named_counters(obj: JsonObject, name_field: str, at: str) -> Iterator[Field
     counters = obj.get("counters") or EMPTY
     if not counters:
         yield required(f"{at}.counters")
-    elif len(counters) > _MOST_COUNTERS:
-        yield too_many(f"{at}.counters", len(counters), _MOST_COUNTERS)
+    elif len(counters) > _MAX_COUNTERS:
+        yield too_many(f"{at}.counters", len(counters), _MAX_COUNTERS)
     else:
         for name in counters:
             yield from label(name, f"{at}.counters")
@@ -319,8 +327,8 @@ def _value_errors(
         if amounts[index - 1] > amounts[index]:
             text = "values must be sorted in ascending order"
             yield bad_value(f"{at}[{index}]", values[index], text)
-    if len(values) > _MOST_VALUES:
-        yield too_many(at, len(values), _MOST_VALUES)
+    if len(values) > _MAX_VALUES:
+        yield too_many(at, len(values), _MAX_VALUES)
         return
     for index, value in enumerate(values):
         if amounts[index] > parse_quantity(total):

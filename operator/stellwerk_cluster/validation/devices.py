@@ -39,11 +39,15 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.json_values import JsonObject
 
-MOST_REQUESTS: Final = 32
-"""Also of constraints, of configurations, and of devices in an allocation."""
-MOST_ALTERNATIVES: Final = 8
-MOST_CONSUMERS: Final = 256
-_MOST_CONDITIONS: Final = 8
+MAX_REQUESTS: Final = 32
+"""Requests of a claim; also its constraints, its configurations, and the devices of an
+allocation."""
+MAX_ALTERNATIVES: Final = 8
+"""Alternatives of a request (`FirstAvailableDeviceRequestMaxSize`)."""
+MAX_CONSUMERS: Final = 256
+"""Entries that a claim's reservedFor may have (`ResourceClaimReservedForMaxSize`)."""
+_MAX_CONDITIONS: Final = 8
+"""Conditions of an allocated device."""
 _MODES: Final = ("All", "ExactCount")
 _SOURCES: Final = ("FromClaim", "FromClass")
 
@@ -61,15 +65,15 @@ def validate_claim_template(template: JsonObject) -> Iterator[FieldError]:
 def _device_errors(devices: JsonObject, at: str) -> Iterator[FieldError]:
     known = names_of_requests(devices)
     requests = devices.get("requests") or ()
-    if len(requests) > MOST_REQUESTS:
-        yield too_many(f"{at}.requests", len(requests), MOST_REQUESTS)
+    if len(requests) > MAX_REQUESTS:
+        yield too_many(f"{at}.requests", len(requests), MAX_REQUESTS)
     else:
         for index, request in enumerate(requests):
             yield from _request_errors(request, f"{at}.requests[{index}]")
         yield from unique([each["name"] for each in requests], f"{at}.requests[{{}}]".format)
     constraints = devices.get("constraints") or ()
-    if len(constraints) > MOST_REQUESTS:
-        yield too_many(f"{at}.constraints", len(constraints), MOST_REQUESTS)
+    if len(constraints) > MAX_REQUESTS:
+        yield too_many(f"{at}.constraints", len(constraints), MAX_REQUESTS)
     else:
         for index, constraint in enumerate(constraints):
             yield from _constraint_errors(constraint, known, f"{at}.constraints[{index}]")
@@ -78,7 +82,7 @@ def _device_errors(devices: JsonObject, at: str) -> Iterator[FieldError]:
 
 def _constraint_errors(constraint: JsonObject, known: set[str], at: str) -> Iterator[FieldError]:
     named = constraint.get("requests") or ()
-    yield from request_reference_errors(named, known, f"{at}.requests", MOST_REQUESTS)
+    yield from request_reference_errors(named, known, f"{at}.requests", MAX_REQUESTS)
     for field in ("matchAttribute", "distinctAttribute"):
         if constraint.get(field) is not None:
             yield from full_attribute_name(constraint[field], f"{at}.{field}")
@@ -88,13 +92,13 @@ def _constraint_errors(constraint: JsonObject, known: set[str], at: str) -> Iter
 
 
 def _config_errors(configs: Sequence[JsonObject], known: set[str], at: str) -> Iterator[FieldError]:
-    if len(configs) > MOST_REQUESTS:
-        yield too_many(at, len(configs), MOST_REQUESTS)
+    if len(configs) > MAX_REQUESTS:
+        yield too_many(at, len(configs), MAX_REQUESTS)
         return
     for index, config in enumerate(configs):
         where = f"{at}[{index}]"
         named = config.get("requests") or ()
-        yield from request_reference_errors(named, known, f"{where}.requests", MOST_REQUESTS)
+        yield from request_reference_errors(named, known, f"{where}.requests", MAX_REQUESTS)
         yield from opaque_errors(config, where)
 
 
@@ -108,8 +112,8 @@ def _request_errors(request: JsonObject, at: str) -> Iterator[FieldError]:
         yield from _choice_errors(exactly, f"{at}.exactly")
     elif not alternatives:
         yield required(at, text)
-    elif len(alternatives) > MOST_ALTERNATIVES:
-        yield too_many(f"{at}.firstAvailable", len(alternatives), MOST_ALTERNATIVES)
+    elif len(alternatives) > MAX_ALTERNATIVES:
+        yield too_many(f"{at}.firstAvailable", len(alternatives), MAX_ALTERNATIVES)
     else:
         for index, each in enumerate(alternatives):
             where = f"{at}.firstAvailable[{index}]"
@@ -179,8 +183,8 @@ def _consumer_errors(
     new: JsonObject, status: JsonObject, before: JsonObject
 ) -> Iterator[FieldError]:
     consumers = status.get("reservedFor") or ()
-    if len(consumers) > MOST_CONSUMERS:
-        yield too_many("status.reservedFor", len(consumers), MOST_CONSUMERS)
+    if len(consumers) > MAX_CONSUMERS:
+        yield too_many("status.reservedFor", len(consumers), MAX_CONSUMERS)
         return
     for index, consumer in enumerate(consumers):
         for field in ("resource", "name", "uid"):
@@ -209,21 +213,21 @@ def _reported_errors(
         shown = "/".join(filter(None, _share(device)))
         yield bad_value(at, shown, "must be an allocated device in the claim")
     conditions = device.get("conditions") or ()
-    if len(conditions) > _MOST_CONDITIONS:
-        yield too_many(f"{at}.conditions", len(conditions), _MOST_CONDITIONS)
+    if len(conditions) > _MAX_CONDITIONS:
+        yield too_many(f"{at}.conditions", len(conditions), _MAX_CONDITIONS)
 
 
 def _allocation_errors(allocation: JsonObject, known: set[str]) -> Iterator[FieldError]:
     at = "status.allocation.devices"
     devices = allocation.get("devices") or EMPTY
     results, configs = devices.get("results") or (), devices.get("config") or ()
-    if len(results) > MOST_REQUESTS:
-        yield too_many(f"{at}.results", len(results), MOST_REQUESTS)
+    if len(results) > MAX_REQUESTS:
+        yield too_many(f"{at}.results", len(results), MAX_REQUESTS)
     else:
         for index, result in enumerate(results):
             yield from _result_errors(result, known, f"{at}.results[{index}]")
-    if len(configs) > 2 * MOST_REQUESTS:
-        yield too_many(f"{at}.config", len(configs), 2 * MOST_REQUESTS)
+    if len(configs) > 2 * MAX_REQUESTS:
+        yield too_many(f"{at}.config", len(configs), 2 * MAX_REQUESTS)
     else:
         for index, config in enumerate(configs):
             where = f"{at}.config[{index}]"
@@ -233,7 +237,7 @@ def _allocation_errors(allocation: JsonObject, known: set[str]) -> Iterator[Fiel
             elif source not in _SOURCES:
                 yield unsupported(f"{where}.source", source, _SOURCES)
             named = config.get("requests") or ()
-            yield from request_reference_errors(named, known, f"{where}.requests", MOST_REQUESTS)
+            yield from request_reference_errors(named, known, f"{where}.requests", MAX_REQUESTS)
             yield from opaque_errors(config, where)
     if allocation.get("nodeSelector") is not None:
         yield from node_selector_errors(
@@ -270,8 +274,8 @@ def validate_device_class(device_class: JsonObject) -> Iterator[FieldError]:
     spec = device_class["spec"]
     yield from selector_errors(spec.get("selectors") or (), "spec.selectors")
     configs = spec.get("config") or ()
-    if len(configs) > MOST_REQUESTS:
-        yield too_many("spec.config", len(configs), MOST_REQUESTS)
+    if len(configs) > MAX_REQUESTS:
+        yield too_many("spec.config", len(configs), MAX_REQUESTS)
     else:
         for index, config in enumerate(configs):
             yield from opaque_errors(config, f"spec.config[{index}]")

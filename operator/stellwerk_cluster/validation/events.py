@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _TYPES: Final = ("Normal", "Warning")
-_LONGEST_WORD: Final = 128
-_LONGEST_NOTE: Final = 1024
-_FEWEST_IN_SERIES: Final = 2
+_MAX_WORD_CHARACTERS: Final = 128
+"""Characters of an event's reason, action, controller and instance."""
+_MAX_NOTE_CHARACTERS: Final = 1024
+"""Characters of an event's note."""
+_MIN_SERIES_COUNT: Final = 2
+"""Events from which there is a series."""
 _OF_THE_CLUSTER: Final = ("default", "kube-system")
 """The namespaces of events about objects that have none."""
 _IMMUTABLE: Final = (
@@ -89,8 +92,8 @@ def _common_errors(event: JsonObject, controller: str) -> Iterator[FieldError]:
     for name in ("action", "reason"):
         if not event.get(name):
             yield required(name)
-        yield from _length_errors(event, name, _LONGEST_WORD)
-    yield from _length_errors(event, "message", _LONGEST_NOTE)
+        yield from _length_errors(event, name, _MAX_WORD_CHARACTERS)
+    yield from _length_errors(event, "message", _MAX_NOTE_CHARACTERS)
 
 
 def _new_event_errors(event: JsonObject) -> Iterator[FieldError]:
@@ -113,7 +116,7 @@ def _reporter_errors(event: JsonObject, shown: str) -> Iterator[FieldError]:
         yield bad_value(shown, controller, error)
     if not event.get("reportingInstance"):
         yield required("reportingInstance")
-    yield from _length_errors(event, "reportingInstance", _LONGEST_WORD)
+    yield from _length_errors(event, "reportingInstance", _MAX_WORD_CHARACTERS)
 
 
 def _length_errors(event: JsonObject, name: str, longest: int) -> Iterator[FieldError]:
@@ -125,7 +128,7 @@ def _series_errors(event: JsonObject) -> Iterator[FieldError]:
     series = event.get("series")
     if series is None:
         return
-    if (series.get("count") or 0) < _FEWEST_IN_SERIES:
-        yield bad_value("series.count", "", f"should be at least {_FEWEST_IN_SERIES}")
+    if (series.get("count") or 0) < _MIN_SERIES_COUNT:
+        yield bad_value("series.count", "", f"should be at least {_MIN_SERIES_COUNT}")
     if not series.get("lastObservedTime"):
         yield required("series.lastObservedTime")

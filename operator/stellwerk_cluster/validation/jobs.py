@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _MODES: Final = ("NonIndexed", "Indexed")
-_MOST_INDEXED: Final = 100_000
+_MAX_INDEXED_PODS: Final = 100_000
+"""Pods of an indexed Job at once (`maxParallelismForIndexedJob`)."""
 _REPLACEMENTS: Final = ("Failed", "TerminatingOrFailed")
-_LONGEST_CRON_NAME: Final = 52
+_MAX_CRON_NAME_CHARACTERS: Final = 52
+"""Characters of a CronJob's name, so that its Jobs can add 11."""
 _SUSPENDED: Final = ("nodeSelector", "tolerations", "schedulingGates")
 """Fields of a job's pods that may change while it never ran, besides node affinity."""
 
@@ -71,8 +73,10 @@ def _mode_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     if indexed:
         if spec.get("completions") is None:
             yield required(f"{field}.completions", "when completion mode is Indexed")
-        if spec.get("parallelism", 0) > _MOST_INDEXED:
-            text = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
+        if spec.get("parallelism", 0) > _MAX_INDEXED_PODS:
+            text = (
+                f"must be less than or equal to {_MAX_INDEXED_PODS} when completion mode is Indexed"
+            )
             yield bad_value(f"{field}.parallelism", spec["parallelism"], text)
     elif spec.get("backoffLimitPerIndex") is not None:
         text = "requires indexed completion mode"
@@ -131,8 +135,8 @@ def job_warnings(job: JsonObject, _old: JsonObject | None) -> Iterator[str]:
 def cron_job_name(metadata: JsonObject, field: str, _owner: JsonObject) -> Iterator[FieldError]:
     """A name to which the time of a Job can be added."""
     name = metadata.get("name", "")
-    if len(name) > _LONGEST_CRON_NAME:
-        text = f"must be no more than {_LONGEST_CRON_NAME} characters"
+    if len(name) > _MAX_CRON_NAME_CHARACTERS:
+        text = f"must be no more than {_MAX_CRON_NAME_CHARACTERS} characters"
         yield bad_value(f"{field}.name", name, text)
 
 

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
 _DIRECTIONS: Final = ("Egress", "Ingress")
 _ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
-_MOST_ENDPOINTS: Final = 1000
-_MOST_PORTS: Final = 20_000
+_MAX_ENDPOINTS: Final = 1000
+"""Endpoints of an EndpointSlice (`maxEndpoints`)."""
+_MAX_PORTS: Final = 20_000
+"""Ports of an EndpointSlice (`maxPorts`)."""
 _LARGEST_PORT: Final = 65_535
 
 
@@ -184,15 +186,15 @@ def validate_endpoint_slice(endpoint_slice: JsonObject) -> Iterator[FieldError]:
     elif kind not in _ADDRESS_TYPES:
         yield unsupported("addressType", kind, _ADDRESS_TYPES)
     endpoints, ports = endpoint_slice.get("endpoints") or (), endpoint_slice.get("ports") or ()
-    if len(endpoints) > _MOST_ENDPOINTS:
+    if len(endpoints) > _MAX_ENDPOINTS:
         yield FieldError(
-            "endpoints", "FieldValueTooMany", _too_many(len(endpoints), _MOST_ENDPOINTS)
+            "endpoints", "FieldValueTooMany", _too_many(len(endpoints), _MAX_ENDPOINTS)
         )
         return
     for position, endpoint in enumerate(endpoints):
         yield from _endpoint_errors(endpoint, f"endpoints[{position}]", kind)
-    if len(ports) > _MOST_PORTS:
-        yield FieldError("ports", "FieldValueTooMany", _too_many(len(ports), _MOST_PORTS))
+    if len(ports) > _MAX_PORTS:
+        yield FieldError("ports", "FieldValueTooMany", _too_many(len(ports), _MAX_PORTS))
         return
     yield from _slice_port_errors(ports)
 

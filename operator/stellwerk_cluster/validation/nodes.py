@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_BOTH_FAMILIES = 2
+_MAX_BLOCKS = 2
+"""Blocks of addresses for a node's pods: one of IPv4 and one of IPv6."""
 
 
 def validate_node(node: JsonObject) -> Iterator[FieldError]:
@@ -52,7 +53,7 @@ def _block_errors(blocks: Sequence[str], field: str) -> Iterator[FieldError]:
         yield from cidr(block, f"{field}[{position}]")
     if not blocks[1:]:
         return
-    if len(blocks) > _BOTH_FAMILIES or not one_of_each_family(blocks, parsed_cidr):
+    if len(blocks) > _MAX_BLOCKS or not one_of_each_family(blocks, parsed_cidr):
         yield bad_value(field, blocks, "may specify no more than one CIDR for each IP family")
     seen = set()
     for position, block in enumerate(blocks):

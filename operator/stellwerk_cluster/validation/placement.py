@@ -35,7 +35,8 @@ _OPERATORS: Final = ("Equal", "Exists", "Lt", "Gt")
 _TOLERATION_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SPREAD_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 _NODE_POLICIES: Final = ("Honor", "Ignore")
-_HIGHEST_WEIGHT: Final = 100
+_MAX_WEIGHT: Final = 100
+"""Weight of a preferred term."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -269,7 +270,7 @@ def _node_field_errors(expression: JsonObject, field: str) -> Iterator[FieldErro
 
 
 def _weight_errors(weighted: JsonObject, field: str) -> Iterator[FieldError]:
-    if not 1 <= weighted.get("weight", 0) <= _HIGHEST_WEIGHT:
+    if not 1 <= weighted.get("weight", 0) <= _MAX_WEIGHT:
         yield bad_value(f"{field}.weight", weighted.get("weight", 0), "must be in the range 1-100")
 
 

@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _PROFILES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
-_LONGEST_PROFILE: Final = 4095
-_LARGEST_ID: Final = 2**31 - 1
+_MAX_PATH_CHARACTERS: Final = 4095
+"""Characters of the path of an AppArmor profile: PATH_MAX of Linux, less one."""
+_MAX_ID: Final = 2**31 - 1
+"""The highest id of a user or group."""
 _SYSCTL_PART: Final = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SYSCTL: Final = rf"({_SYSCTL_PART}[\./])*{_SYSCTL_PART}"
-_LONGEST_SYSCTL: Final = 253
+_MAX_SYSCTL_CHARACTERS: Final = 253
+"""Characters of a sysctl's name (`SysctlMaxLength`)."""
 _POLICIES: Final = {
     "fsGroupChangePolicy": ("Always", "OnRootMismatch"),
     "supplementalGroupsPolicy": ("Merge", "Strict"),
@@ -75,9 +78,9 @@ def pod_security_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
         for key in ("fsGroup", "runAsUser", "runAsGroup"):
             yield from user_id(context, key, where)
         for position, group in enumerate(context.get("supplementalGroups") or ()):
-            if not 0 <= group <= _LARGEST_ID:
+            if not 0 <= group <= _MAX_ID:
                 place = f"{where}.supplementalGroups[{position}]"
-                yield bad_value(place, group, in_range(0, _LARGEST_ID))
+                yield bad_value(place, group, in_range(0, _MAX_ID))
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
         yield bad_value(f"{where}.shareProcessNamespace", True, text)  # noqa: FBT003  (a value)
@@ -97,8 +100,10 @@ def _sysctl_errors(
         where, name = f"{field}[{position}].name", sysctl.get("name", "")
         if not name:
             yield required(where)
-        elif len(name) > _LONGEST_SYSCTL or not re.fullmatch(_SYSCTL, name):
-            text = f"must have at most {_LONGEST_SYSCTL} characters and match regex ^{_SYSCTL}$"
+        elif len(name) > _MAX_SYSCTL_CHARACTERS or not re.fullmatch(_SYSCTL, name):
+            text = (
+                f"must have at most {_MAX_SYSCTL_CHARACTERS} characters and match regex ^{_SYSCTL}$"
+            )
             yield bad_value(where, name, text)
         elif name in seen:
             yield duplicate(where, name)
@@ -150,8 +155,8 @@ def _app_armor_errors(profile: JsonObject, field: str) -> Iterator[FieldError]:
             yield required(where, "must be set when AppArmor type is Localhost")
         elif path != path.strip():
             yield bad_value(where, path, "must not be padded with whitespace")
-        if path is not None and len(path) > _LONGEST_PROFILE:
-            yield too_long(where, _LONGEST_PROFILE)
+        if path is not None and len(path) > _MAX_PATH_CHARACTERS:
+            yield too_long(where, _MAX_PATH_CHARACTERS)
     elif not kind:
         yield required(f"{field}.type", "type is required when appArmorProfile is set")
     elif kind not in _PROFILES:

@@ -20,7 +20,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.internal_form import internal_diff, internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import (
-    LARGEST_INT32,
+    MAX_INT32,
     in_range,
     ip_address,
     one_of_each_family,
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
 
 _SYSTEM_CONDITIONS: Final = ("PodScheduled", "Ready", "Initialized")
-_BOTH_FAMILIES: Final = 2
+_MAX_ADDRESSES: Final = 2
+"""Addresses of a pod: one of IPv4 and one of IPv6."""
 _RESIZABLE: Final = ("cpu", "memory")
 _ONLY: Final = "only cpu and memory resources are mutable"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -131,7 +132,7 @@ def _address_errors(addresses: list[JsonObject] | tuple[()], field: str) -> Iter
     texts = [each.get("ip", "") for each in addresses]
     for position, text in enumerate(texts):
         yield from ip_address(text, f"{field}[{position}]")
-    if len(texts) > _BOTH_FAMILIES or not one_of_each_family(texts, parsed_ip):
+    if len(texts) > _MAX_ADDRESSES or not one_of_each_family(texts, parsed_ip):
         shown = [{"IP": text} for text in texts]
         why = "may specify no more than one IP for each IP family"
         yield bad_value(field, shown, why)
@@ -222,8 +223,8 @@ def _deadline_errors(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
         if had is not None:
             text = "must not update from a positive integer to nil value"
             yield bad_value(field, None, text)
-    elif not 0 <= deadline <= LARGEST_INT32:
-        yield bad_value(field, deadline, in_range(0, LARGEST_INT32))
+    elif not 0 <= deadline <= MAX_INT32:
+        yield bad_value(field, deadline, in_range(0, MAX_INT32))
     elif had is not None and deadline > had:
         yield bad_value(field, deadline, "must be less than or equal to previous value")
 

@@ -51,8 +51,10 @@ _HOST_PATH_TYPES: Final = (
     "Socket",
 )
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
-_SHORTEST_TOKEN_SECONDS: Final = 600
-_LONGEST_TOKEN_SECONDS: Final = 1 << 32
+_MIN_TOKEN_SECONDS: Final = 600
+"""Shortest lifetime of a projected token."""
+_MAX_TOKEN_SECONDS: Final = 1 << 32
+"""Longest lifetime of a projected token."""
 _CONFLICT: Final = "conflicting duplicate paths"
 
 
@@ -216,10 +218,10 @@ def _projected_fields(source: JsonObject, field: str, _volume: str) -> Iterator[
 
 def _projected_token(source: JsonObject, field: str, volume: str) -> Iterator[FieldError]:
     seconds = source.get("expirationSeconds", 0)
-    if seconds < _SHORTEST_TOKEN_SECONDS:
+    if seconds < _MIN_TOKEN_SECONDS:
         text = "may not specify a duration less than 10 minutes"
         yield bad_value(f"{field}.expirationSeconds", seconds, text)
-    if seconds > _LONGEST_TOKEN_SECONDS:
+    if seconds > _MAX_TOKEN_SECONDS:
         text = "may not specify a duration larger than 2^32 seconds"
         yield bad_value(f"{field}.expirationSeconds", seconds, text)
     if not source.get("path"):

@@ -13,7 +13,7 @@ import orjson
 
 from stellwerk_cluster.apimachinery.failures import go_quoted
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.pods import SPECS_KEPT, memo_key
+from stellwerk_cluster.apimachinery.pods import MAX_KEPT_SPECS, memo_key
 from stellwerk_cluster.validation.checks import is_whole
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ _SECCOMP: Final = 'non-functional in v1.27+; use the "seccompProfile" field inst
 _NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_MOST_COMPARED: Final = 8
+_MAX_COMPARED_PORTS: Final = 8
+"""Ports with one number that each further port is compared with: more would take time with the
+square of them."""
 _BYTES: Final = ("memory", "ephemeral-storage")
 
 
@@ -73,7 +75,7 @@ def pod_warnings(pod: JsonObject, _old: JsonObject | None) -> Iterable[str]:
     return _warnings(pod, "") if content is None else _spec_warnings(content)
 
 
-@lru_cache(maxsize=SPECS_KEPT)
+@lru_cache(maxsize=MAX_KEPT_SPECS)
 def _spec_warnings(content: bytes) -> tuple[str, ...]:
     """Warnings about a specification: pods of one template are looked at once."""
     return tuple(_warnings({"spec": orjson.loads(content)}, ""))
@@ -222,7 +224,10 @@ def _port_warnings(spec: JsonObject, field: str) -> Iterator[str]:
                 if what:
                     yield f"{place}: {what} port definition with {other_place}"
             # A pod of thousands of equal ports gets one word about each, not one about each pair.
-            others.setdefault(key, [])[:] = [*others.get(key, [])[:_MOST_COMPARED], (place, port)]
+            others.setdefault(key, [])[:] = [
+                *others.get(key, [])[:_MAX_COMPARED_PORTS],
+                (place, port),
+            ]
 
 
 def _shown_port(port: JsonObject) -> str:

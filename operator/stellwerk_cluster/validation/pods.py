@@ -22,9 +22,9 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.names import annotation_errors, labels_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.pods import SPECS_KEPT, memo_key
+from stellwerk_cluster.apimachinery.pods import MAX_KEPT_SPECS, memo_key
 from stellwerk_cluster.validation.checks import (
-    LARGEST_INT32,
+    MAX_INT32,
     in_range,
     ip_address,
     label,
@@ -58,9 +58,12 @@ if TYPE_CHECKING:
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
-_MOST_NAME_SERVERS: Final = 3
-_MOST_SEARCHES: Final = 32
-_LONGEST_SEARCHES: Final = 2048
+_MAX_NAME_SERVERS: Final = 3
+"""Name servers of a pod (`MaxDNSNameservers`)."""
+_MAX_SEARCH_PATHS: Final = 32
+"""Search paths of a pod (`MaxDNSSearchPaths`)."""
+_MAX_SEARCH_CHARACTERS: Final = 2048
+"""Characters of all search paths (`MaxDNSSearchListChars`)."""
 MIRROR: Final = "kubernetes.io/config.mirror"
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -86,7 +89,7 @@ def pod_errors(pod: JsonObject) -> Iterator[FieldError]:
         yield from _own_spec_errors(spec, metadata.get("name", ""))
 
 
-@lru_cache(maxsize=SPECS_KEPT)
+@lru_cache(maxsize=MAX_KEPT_SPECS)
 def _is_right(content: bytes) -> bool:
     """Whether nothing is wrong with a specification: pods of one template are judged once."""
     return next(_own_spec_errors(orjson.loads(content), ""), None) is None
@@ -128,7 +131,7 @@ def pod_annotation_errors(
 def _is_deletion_cost(text: str) -> bool:
     if not re.fullmatch("-?(0|[1-9][0-9]{0,9})", text):
         return False
-    return -LARGEST_INT32 - 1 <= int(text) <= LARGEST_INT32
+    return -MAX_INT32 - 1 <= int(text) <= MAX_INT32
 
 
 def pod_spec_errors(
@@ -182,9 +185,9 @@ def _name_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
         if spec.get(key):
             yield from subdomain(spec[key], f"{field}.{key}")
     deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline <= LARGEST_INT32:
+    if deadline is not None and not 1 <= deadline <= MAX_INT32:
         where = f"{field}.activeDeadlineSeconds"
-        yield bad_value(where, deadline, in_range(1, LARGEST_INT32))
+        yield bad_value(where, deadline, in_range(1, MAX_INT32))
     for key in ("hostname", "subdomain"):
         if spec.get(key):
             yield from label(spec[key], f"{field}.{key}")
@@ -273,18 +276,18 @@ def _dns_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
 
 def _dns_config_errors(config: JsonObject, field: str) -> Iterator[FieldError]:
     servers, searches = config.get("nameservers") or (), config.get("searches") or ()
-    if len(servers) > _MOST_NAME_SERVERS:
-        text = f"must not have more than {_MOST_NAME_SERVERS} nameservers"
+    if len(servers) > _MAX_NAME_SERVERS:
+        text = f"must not have more than {_MAX_NAME_SERVERS} nameservers"
         yield bad_value(f"{field}.nameservers", servers, text)
     for position, server in enumerate(servers):
         yield from ip_address(server, f"{field}.nameservers[{position}]")
-    if len(searches) > _MOST_SEARCHES:
-        text = f"must not have more than {_MOST_SEARCHES} search paths"
+    if len(searches) > _MAX_SEARCH_PATHS:
+        text = f"must not have more than {_MAX_SEARCH_PATHS} search paths"
         yield bad_value(f"{field}.searches", searches, text)
-    if len(" ".join(searches)) > _LONGEST_SEARCHES:
+    if len(" ".join(searches)) > _MAX_SEARCH_CHARACTERS:
         text = (
-            f"must not have more than {_LONGEST_SEARCHES} characters (including spaces) in the "
-            "search list"
+            f"must not have more than {_MAX_SEARCH_CHARACTERS} characters (including spaces) in "
+            "the search list"
         )
         yield bad_value(f"{field}.searches", searches, text)
     for position, domain in enumerate(searches):

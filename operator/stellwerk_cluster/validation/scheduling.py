@@ -40,18 +40,24 @@ if TYPE_CHECKING:
 
 _STATUSES: Final = ("False", "True", "Unknown")
 _REASON: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
-_LONGEST_REASON: Final = 1024
-_LONGEST_MESSAGE: Final = 32768
+_MAX_REASON_CHARACTERS: Final = 1024
+"""Characters of a condition's reason."""
+_MAX_MESSAGE_CHARACTERS: Final = 32768
+"""Characters of a condition's message."""
 WORKLOADS: Final = "workloads.scheduling.k8s.io"
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 COMPOSITE_POD_GROUPS: Final = "compositepodgroups.scheduling.k8s.io"
-MOST_CLAIMS: Final = 4
-HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+MAX_GROUP_CLAIMS: Final = 4
+"""Claims of a group (`MaxPodGroupResourceClaims`)."""
+MAX_USER_PRIORITY: Final = 1_000_000_000
+"""The highest priority of a class that users make (`HighestUserDefinablePriority`)."""
 SYSTEM_CLASSES: Final = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
-_MOST_COMPARED: Final = 100
+_MAX_COMPARED_TOLERATIONS: Final = 100
+"""Tolerations that each further one is compared with: more would take time with the square of
+them."""
 _POLICIES: Final = ("PreemptLowerPriority", "Never")
 
 
@@ -68,8 +74,8 @@ def validate_pod_group_update(
 def _status_errors(status: JsonObject, spec: JsonObject) -> Iterator[FieldError]:
     yield from condition_errors(status.get("conditions") or (), "status.conditions")
     claims, field = status.get("resourceClaimStatuses") or (), "status.resourceClaimStatuses"
-    if len(claims) > MOST_CLAIMS:
-        yield too_many(field, len(claims), MOST_CLAIMS)
+    if len(claims) > MAX_GROUP_CLAIMS:
+        yield too_many(field, len(claims), MAX_GROUP_CLAIMS)
         return
     known = {each["name"] for each in spec.get("resourceClaims") or ()}
     for position, each in enumerate(claims):
@@ -196,10 +202,10 @@ def _one(condition: JsonObject, where: str) -> Iterator[FieldError]:
             f"  or 'ReasonA:ReasonB', regex used for validation is '{_REASON}')"
         )
         yield bad_value(f"{where}.reason", reason, text)
-    if len(reason) > _LONGEST_REASON:
-        yield too_long(f"{where}.reason", _LONGEST_REASON)
-    if len(message) > _LONGEST_MESSAGE:
-        yield too_long(f"{where}.message", _LONGEST_MESSAGE)
+    if len(reason) > _MAX_REASON_CHARACTERS:
+        yield too_long(f"{where}.reason", _MAX_REASON_CHARACTERS)
+    if len(message) > _MAX_MESSAGE_CHARACTERS:
+        yield too_long(f"{where}.message", _MAX_MESSAGE_CHARACTERS)
 
 
 def validate_priority_class(priority_class: JsonObject) -> list[FieldError]:
@@ -214,8 +220,8 @@ def validate_priority_class(priority_class: JsonObject) -> list[FieldError]:
                 f"error: {why}"
             )
             errors.append(forbidden_field("metadata.name", text))
-    elif value > HIGHEST_USER_PRIORITY:
-        text = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+    elif value > MAX_USER_PRIORITY:
+        text = f"maximum allowed value of a user defined priority is {MAX_USER_PRIORITY}"
         errors.append(forbidden_field("value", text))
     if priority_class["preemptionPolicy"] not in _POLICIES:
         errors.append(
@@ -258,7 +264,7 @@ def validate_runtime_class(runtime_class: JsonObject) -> list[FieldError]:
     errors += toleration_errors(tolerations, "scheduling.tolerations")
     seen: list[JsonObject] = []
     for position, toleration in enumerate(tolerations):
-        if toleration in seen[:_MOST_COMPARED]:
+        if toleration in seen[:_MAX_COMPARED_TOLERATIONS]:
             shown = internal_form("Toleration", toleration)
             errors.append(duplicate(f"scheduling.tolerations[{position}]", shown))
         seen.append(toleration)

@@ -43,7 +43,8 @@ _AFFINITIES: Final = ("ClientIP", "None")
 _DISTRIBUTIONS: Final = ("PreferClose", "PreferSameZone", "PreferSameNode")
 _FAMILIES: Final = ("IPv4", "IPv6")
 _FAMILY_POLICIES: Final = ("PreferDualStack", "RequireDualStack", "SingleStack")
-_LONGEST_AFFINITY_SECONDS: Final = 86_400
+_MAX_AFFINITY_SECONDS: Final = 86_400
+"""Longest time for which a client keeps its endpoint (`MaxClientIPServiceAffinitySeconds`)."""
 
 
 def validate_service(service: JsonObject) -> Iterator[FieldError]:
@@ -106,9 +107,9 @@ def _affinity_errors(spec: JsonObject) -> Iterator[FieldError]:
     yield from one_of(affinity, _AFFINITIES, "spec.sessionAffinity")
     if affinity == "ClientIP":
         seconds = ((config or EMPTY).get("clientIP") or EMPTY).get("timeoutSeconds", 0)
-        if not 0 < seconds <= _LONGEST_AFFINITY_SECONDS:
+        if not 0 < seconds <= _MAX_AFFINITY_SECONDS:
             field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
-            text = f"must be greater than 0 and less than {_LONGEST_AFFINITY_SECONDS}"
+            text = f"must be greater than 0 and less than {_MAX_AFFINITY_SECONDS}"
             yield bad_value(field, seconds, text)
 
 

@@ -39,10 +39,12 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.json_values import JsonObject
 
-_MOST_PARAMETERS: Final = 512
+_MAX_PARAMETERS: Final = 512
+"""Parameters of a class (`maxProvisionerParameterLen`)."""
 _GROUP_POLICIES: Final = ("File", "None", "ReadWriteOnceWithFSType")
 _LIFECYCLE_MODES: Final = ("Ephemeral", "Persistent")
-_LONGEST_NODE_ID: Final = 192
+_MAX_NODE_ID_CHARACTERS: Final = 192
+"""Characters of the id that a driver gives a node (`csiNodeIDMaxLength`)."""
 _RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
 
 
@@ -209,8 +211,8 @@ def provisioner(value: str, field: str, _owner: JsonObject) -> Iterator[FieldErr
 
 def parameters(value: JsonObject, field: str, _owner: JsonObject) -> Iterator[FieldError]:
     """The parameters of a driver; their names are not empty."""
-    if len(value) > _MOST_PARAMETERS:
-        text = f"Too long: may not be more than {_MOST_PARAMETERS} bytes"
+    if len(value) > _MAX_PARAMETERS:
+        text = f"Too long: may not be more than {_MAX_PARAMETERS} bytes"
         yield FieldError(field, "FieldValueTooLong", text)
     if "" in value:
         yield bad_value(field, "", "field must not be empty.")
@@ -276,8 +278,8 @@ def validate_csi_node(node: JsonObject) -> Iterator[FieldError]:
         node_id = driver.get("nodeID", "")
         if not node_id:
             yield required(f"{where}.nodeID")
-        if len(node_id) > _LONGEST_NODE_ID:
-            text = f"must be {_LONGEST_NODE_ID} characters or less"
+        if len(node_id) > _MAX_NODE_ID_CHARACTERS:
+            text = f"must be {_MAX_NODE_ID_CHARACTERS} characters or less"
             yield bad_value(f"{where}.nodeID", node_id, text)
         count = (driver.get("allocatable") or EMPTY).get("count")
         if count is not None and count < 0:

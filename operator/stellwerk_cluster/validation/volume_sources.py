@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.json_values import JsonObject
 
-_LARGEST_PARTITION: Final = 255
-_LONGEST_DRIVER: Final = 63
+_MAX_PARTITION: Final = 255
+"""The highest number of a partition or a unit."""
+_MAX_DRIVER_CHARACTERS: Final = 63
+"""Characters of a driver's name."""
 _REQUIRED: Final = {
     "gcePersistentDisk": ("pdName",),
     "awsElasticBlockStore": ("volumeID",),
@@ -46,8 +48,8 @@ def _plain(name: str) -> Callable[[JsonObject, str], Iterator[FieldError]]:
             if not source.get(key):
                 yield required(f"{field}.{key}")
         partition = source.get("partition", 0) if name in _PARTITIONED else 0
-        if not 0 <= partition <= _LARGEST_PARTITION:
-            yield bad_value(f"{field}.partition", partition, in_range(1, _LARGEST_PARTITION))
+        if not 0 <= partition <= _MAX_PARTITION:
+            yield bad_value(f"{field}.partition", partition, in_range(1, _MAX_PARTITION))
 
     return errors
 
@@ -77,8 +79,8 @@ def _iscsi(source: JsonObject, field: str) -> Iterator[FieldError]:
     elif not name.startswith(("iqn", "eui", "naa")):
         text = "must be valid format starting with iqn, eui, or naa"
         yield bad_value(f"{field}.iqn", name, text)
-    if not 0 <= unit <= _LARGEST_PARTITION:
-        yield bad_value(f"{field}.lun", unit, in_range(0, _LARGEST_PARTITION))
+    if not 0 <= unit <= _MAX_PARTITION:
+        yield bad_value(f"{field}.lun", unit, in_range(0, _MAX_PARTITION))
     authenticated = source.get("chapAuthDiscovery") or source.get("chapAuthSession")
     if authenticated and source.get("secretRef") is None:
         yield required(f"{field}.secretRef")
@@ -95,8 +97,8 @@ def _fibre_channel(source: JsonObject, field: str) -> Iterator[FieldError]:
     unit = source.get("lun")
     if names and unit is None:
         yield required(f"{field}.lun", "lun is required if targetWWNs is specified")
-    elif names and unit is not None and not 0 <= unit <= _LARGEST_PARTITION:
-        yield bad_value(f"{field}.lun", unit, in_range(0, _LARGEST_PARTITION))
+    elif names and unit is not None and not 0 <= unit <= _MAX_PARTITION:
+        yield bad_value(f"{field}.lun", unit, in_range(0, _MAX_PARTITION))
 
 
 def _flocker(source: JsonObject, field: str) -> Iterator[FieldError]:
@@ -115,11 +117,11 @@ def csi_driver_name(name: str, field: str) -> Iterator[FieldError]:
     if not name:
         yield required(field)
         return
-    if len(name) > _LONGEST_DRIVER:
+    if len(name) > _MAX_DRIVER_CHARACTERS:
         yield FieldError(
             field,
             "FieldValueTooLong",
-            f"Too long: may not be more than {_LONGEST_DRIVER} bytes",
+            f"Too long: may not be more than {_MAX_DRIVER_CHARACTERS} bytes",
         )
     for error in subdomain_errors(name.lower()):
         yield bad_value(field, name, error)

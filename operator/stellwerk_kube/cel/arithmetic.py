@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from stellwerk_kube.cel.comparison import contains
 from stellwerk_kube.cel.errors import NO_SUCH_OVERLOAD, EvaluationError
 from stellwerk_kube.cel.values import (
-    LOWEST_INT,
+    MIN_INT,
     Duration,
     MapList,
     SetList,
@@ -119,7 +119,7 @@ def modulo(left: Value, right: Value) -> Value:
         raise EvaluationError("modulus by zero")
     if kind is Uint:
         return Uint(int(left) % int(right))
-    if right == -1 and left == LOWEST_INT:
+    if right == -1 and left == MIN_INT:
         raise EvaluationError("integer overflow")
     rest = abs(left) % abs(right)
     return rest if left >= 0 else -rest

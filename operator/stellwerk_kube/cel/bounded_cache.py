@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-KEPT_BYTES: Final = 64 * 1024
+MAX_KEPT_BYTES: Final = 64 * 1024
 """Bytes of the expressions whose trees, or programs, are kept. A tree takes up to 130 times as much
 memory as its text, a program 220 times."""
-_MOST: Final = 512
+_MAX_KEPT_EXPRESSIONS: Final = 512
+"""Expressions that are kept, however short they are: any number of short ones would fill the
+memory."""
 
 Written = TypeVar("Written", bound="str | bytes")
 Made = TypeVar("Made")
@@ -28,8 +30,8 @@ class RecentlyMade(Generic[Written, Made]):
     def __init__(
         self,
         make: Callable[[Written], Made],
-        most_bytes: int = KEPT_BYTES,
-        most: int = _MOST,
+        most_bytes: int = MAX_KEPT_BYTES,
+        most: int = _MAX_KEPT_EXPRESSIONS,
         size: Callable[[Made], int] | None = None,
     ) -> None:
         """Keep what `make` makes.

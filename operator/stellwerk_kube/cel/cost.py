@@ -17,18 +17,24 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.cel.values import Value
 
-CALL_LIMIT: Final = 1_000_000
+MAX_CALL_COST: Final = 1_000_000
 """Highest cost of one evaluation: Kubernetes' PerCallLimit."""
 
-VALIDATION_LIMIT: Final = 10_000_000
+MAX_VALIDATION_COST: Final = 10_000_000
 """Highest cost of all rules of one validation: Kubernetes' RuntimeCELCostBudget."""
 
 LIST_COST: Final = 10
+"""Cost of making a list: cel-go's `ListCreateBaseCost`."""
 MAP_COST: Final = 30
-_TRAVERSAL: Final = 0.1
-_PATTERN: Final = 0.25
-_LONG_TEXT: Final = 1000
-_SCANNED: Final = 20
+"""Cost of making a map: cel-go's `MapCreateBaseCost`."""
+_COST_PER_CHARACTER: Final = 0.1
+"""Cost of each character or byte that a function reads: cel-go's `StringTraversalCostFactor`."""
+_COST_PER_PATTERN_CHARACTER: Final = 0.25
+"""Factor for each character of a pattern: cel-go's `RegexStringLengthCostFactor`."""
+_CHARACTERS_PER_ELEMENT: Final = 1000
+"""Characters of a text in a list that count as one element more when lists are compared."""
+_KEYS_PER_COST: Final = 20
+"""Keys of a map that are compared for a cost of 1: a comparison is cheaper than a call."""
 
 
 class Frame:
@@ -36,7 +42,7 @@ class Frame:
 
     __slots__ = ("cost", "limit", "variables")
 
-    def __init__(self, variables: Mapping[str, Value], limit: int = CALL_LIMIT) -> None:
+    def __init__(self, variables: Mapping[str, Value], limit: int = MAX_CALL_COST) -> None:
         """Start with what the caller binds, at no cost."""
         self.variables = dict(variables)
         self.cost = 0
@@ -60,12 +66,12 @@ def unit(*_operands: Value) -> int:
 
 def traversal(value: Value, *_rest: Value) -> int:
     """The cost of reading a text once."""
-    return ceil(size_of(value) * _TRAVERSAL)
+    return ceil(size_of(value) * _COST_PER_CHARACTER)
 
 
 def rewriting(value: Value, *_rest: Value) -> int:
     """The cost of reading a text and writing another."""
-    return ceil(size_of(value) * 2 * _TRAVERSAL)
+    return ceil(size_of(value) * 2 * _COST_PER_CHARACTER)
 
 
 def weight(value: Value) -> int:
@@ -83,14 +89,14 @@ def weight(value: Value) -> int:
     while waiting:
         found = waiting.pop()
         count += len(found)
-        if count > CALL_LIMIT:
+        if count > MAX_CALL_COST:
             raise CostLimitError
         inner = found.values() if isinstance(found, dict) else found
         for each in inner:
             if isinstance(each, (list, dict)):
                 waiting.append(each)
             elif isinstance(each, (str, bytes)):
-                count += len(each) // _LONG_TEXT
+                count += len(each) // _CHARACTERS_PER_ELEMENT
     return count
 
 
@@ -105,15 +111,15 @@ def keyed(container: Value, key: Value) -> int:
     Python takes 1 for true and 0 for false, so that these keys are looked for one by one.
     """
     if isinstance(container, dict) and not isinstance(key, str) and key in (0, 1):
-        return 1 + len(container) // _SCANNED
+        return 1 + len(container) // _KEYS_PER_COST
     return 1
 
 
 def comparison(left: Value, right: Value) -> int:
     """The cost of comparing two values."""
     if isinstance(left, (list, dict)) and isinstance(right, (list, dict)):
-        return ceil(min(weight(left), weight(right)) * _TRAVERSAL)
-    return ceil(min(size_of(left), size_of(right)) * _TRAVERSAL)
+        return ceil(min(weight(left), weight(right)) * _COST_PER_CHARACTER)
+    return ceil(min(size_of(left), size_of(right)) * _COST_PER_CHARACTER)
 
 
 def addition(left: Value, right: Value) -> int:
@@ -122,27 +128,31 @@ def addition(left: Value, right: Value) -> int:
     Kubernetes' lists share their parts, so that adding them costs 1 there; here they are copied.
     """
     if isinstance(left, (str, bytes)):
-        return ceil((size_of(left) + size_of(right)) * _TRAVERSAL)
+        return ceil((size_of(left) + size_of(right)) * _COST_PER_CHARACTER)
     if isinstance(left, list) and isinstance(right, list):
-        return 1 + int((len(left) + len(right)) * _TRAVERSAL)
+        return 1 + int((len(left) + len(right)) * _COST_PER_CHARACTER)
     return 1
 
 
 def search(text: Value, part: Value) -> int:
     """The cost of looking for a text in another."""
-    return ceil(size_of(text) * _TRAVERSAL) * ceil(size_of(part) * _TRAVERSAL)
+    return ceil(size_of(text) * _COST_PER_CHARACTER) * ceil(size_of(part) * _COST_PER_CHARACTER)
 
 
 def matching(text: Value, pattern: Value, *_rest: Value) -> int:
     """The cost of matching a text with a pattern."""
-    return ceil((1 + size_of(text)) * _TRAVERSAL) * ceil(size_of(pattern) * _PATTERN)
+    return ceil((1 + size_of(text)) * _COST_PER_CHARACTER) * ceil(
+        size_of(pattern) * _COST_PER_PATTERN_CHARACTER
+    )
 
 
 def elements(values: Value, *_rest: Value) -> int:
     """The cost of going through a list, its texts included, or through a text."""
     if isinstance(values, list):
-        return sum(ceil(size_of(each) * _TRAVERSAL) for each in values) + weight(values) // 10
-    return ceil(size_of(values) * _TRAVERSAL)
+        return (
+            sum(ceil(size_of(each) * _COST_PER_CHARACTER) for each in values) + weight(values) // 10
+        )
+    return ceil(size_of(values) * _COST_PER_CHARACTER)
 
 
 def sorting(values: Value, keys: Value | None = None) -> int:

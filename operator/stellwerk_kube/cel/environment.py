@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_kube.cel.bounded_cache import RecentlyMade
 from stellwerk_kube.cel.checker import check
 from stellwerk_kube.cel.compiler import compiled
-from stellwerk_kube.cel.cost import CALL_LIMIT, Frame
+from stellwerk_kube.cel.cost import MAX_CALL_COST, Frame
 from stellwerk_kube.cel.errors import CompileError, EvaluationError, Issue
 from stellwerk_kube.cel.library.conversions import CONVERSIONS
 from stellwerk_kube.cel.library.formats import FORMATS
@@ -72,7 +72,7 @@ class Program:
     """The variables that the expression mentions."""
     _closure: Callable[[Frame], Value]
 
-    def evaluate(self, variables: Mapping[str, Value], limit: int = CALL_LIMIT) -> Value:
+    def evaluate(self, variables: Mapping[str, Value], limit: int = MAX_CALL_COST) -> Value:
         """The value of the expression.
 
         Raises:
@@ -80,7 +80,7 @@ class Program:
         """
         return self._run(Frame(variables, limit))
 
-    def outcome(self, variables: Mapping[str, Value], limit: int = CALL_LIMIT) -> Evaluation:
+    def outcome(self, variables: Mapping[str, Value], limit: int = MAX_CALL_COST) -> Evaluation:
         """The value of the expression or its error, and what it cost."""
         frame = Frame(variables, limit)
         try:

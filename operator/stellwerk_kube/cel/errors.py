@@ -41,11 +41,15 @@ class Issue:
         line = before.count("\n")
         column = self.offset - (before.rfind("\n") + 1)
         shown = source.split("\n")[line].replace("\t", " ")
-        mark = "".join("." if ord(each) < _WIDE else "．" for each in shown[:column])  # noqa: RUF001  (cel-go pads wide characters with wide dots)
+        narrow, wide = ".", "．"  # noqa: RUF001  (cel-go pads wide characters with wide dots)
+        columns = (narrow if ord(each) < _FIRST_WIDE_CHARACTER else wide for each in shown[:column])
+        mark = "".join(columns)
         return f"ERROR: <input>:{line + 1}:{column + 1}: {self.text}\n | {shown}\n | {mark}^"
 
 
-_WIDE: Final = 0x80
+_FIRST_WIDE_CHARACTER: Final = 0x80
+"""The first character beyond ASCII, which cel-go takes for two columns wide when it marks a
+place."""
 
 
 class CompileError(CelError):

@@ -70,8 +70,10 @@ _TWO_VARIABLES: Final = {
     "transformMapEntry": Fold.TRANSFORM_ENTRIES,
 }
 _TRANSFORMS: Final = frozenset({Fold.MAP, Fold.TRANSFORM_MAP, Fold.TRANSFORM_ENTRIES})
-_CONDITIONED: Final = 4
-_TWO: Final = 3
+_ARGUMENTS_WITH_CONDITION: Final = 4
+"""Arguments of a macro with two variables and a condition."""
+_ARGUMENTS_OF_TWO_VARIABLES: Final = 3
+"""Arguments of a macro with two variables, of `bind`, and of `map` with a condition."""
 
 
 class MacroError(Exception):
@@ -92,14 +94,14 @@ def expanded(call: Call) -> Loop | Presence | Bind | None:
     count = len(call.arguments)
     if call.target is None:
         return _presence(call) if call.function == "has" and count == 1 else None
-    if call.function == "bind" and count == _TWO and _is_cel(call.target):
+    if call.function == "bind" and count == _ARGUMENTS_OF_TWO_VARIABLES and _is_cel(call.target):
         name, value, result = call.arguments
         return Bind(call.at, _variable(name, "cel.bind() variable names"), value, result)
     if call.function in _ONE_VARIABLE and count == 2:  # noqa: PLR2004  (variable and body)
         variable, body = call.arguments
         fold = _ONE_VARIABLE[call.function]
         return Loop(fold, call.at, call.target, (_name(variable),), None, body)
-    if call.function == "map" and count == _TWO:
+    if call.function == "map" and count == _ARGUMENTS_OF_TWO_VARIABLES:
         variable, condition, body = call.arguments
         return Loop(Fold.MAP, call.at, call.target, (_name(variable),), condition, body)
     return _two_variables(call, count)
@@ -109,7 +111,9 @@ def _two_variables(call: Call, count: int) -> Loop | None:
     fold = _TWO_VARIABLES.get(call.function)
     if fold is None or call.target is None:
         return None
-    if count != _TWO and not (count == _CONDITIONED and fold in _TRANSFORMS):
+    if count != _ARGUMENTS_OF_TWO_VARIABLES and not (
+        count == _ARGUMENTS_WITH_CONDITION and fold in _TRANSFORMS
+    ):
         return None
     first, second, *rest = call.arguments
     names = (_name(first), _name(second))

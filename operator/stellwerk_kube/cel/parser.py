@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from stellwerk_kube.cel.tree import Node
 
 
-MAX_CHARACTERS: Final = 100_000
-"""Longest expression, in characters; cel-go has the same limit."""
+MAX_EXPRESSION_CHARACTERS: Final = 100_000
+"""Characters of an expression; cel-go has the same limit."""
 
 MAX_NESTING: Final = 32
 """Operations, calls, selections and literals that may lie inside each other, as in cel-cpp.
@@ -103,8 +103,8 @@ def parse(source: str) -> Node:
     Raises:
         CompileError: it is no CEL, or longer or deeper than can be parsed.
     """
-    if len(source) > MAX_CHARACTERS:
-        size = f"size: {len(source)}, limit {MAX_CHARACTERS}"
+    if len(source) > MAX_EXPRESSION_CHARACTERS:
+        size = f"size: {len(source)}, limit {MAX_EXPRESSION_CHARACTERS}"
         raise CompileError("", [Issue(0, f"expression code point size exceeds limit: {size}")])
     try:
         source.encode()

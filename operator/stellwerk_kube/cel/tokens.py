@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from stellwerk_kube.cel.values import HIGHEST_INT, HIGHEST_UINT, LOWEST_INT, Uint
+from stellwerk_kube.cel.values import MAX_INT, MAX_UINT, MIN_INT, Uint
 
 _ESCAPE: Final = r"""\\(?:[abfnrtv"'`?\\]|[xX]H{2}|uH{4}|UH{8}|[0-3][0-7]{2})""".replace(
     "H", "[0-9a-fA-F]"
@@ -98,6 +98,7 @@ _SIMPLE_ESCAPES: Final = {
     "v": "\v",
 }
 _MAX_CODE_POINT: Final = 0x10FFFF
+"""The last character of Unicode."""
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 
@@ -120,7 +121,7 @@ def _integer(kind: str, text: str, sign: str) -> int:
     digits = text.rstrip("uU").removeprefix("0x").lstrip("0") or "0"
     # The time of int() grows faster than a decimal number, and it refuses thousands of digits.
     value = int(sign + digits, 16 if is_hex else 10) if len(digits) <= _MAX_DIGITS else None
-    lowest, highest = (0, HIGHEST_UINT) if kind == "uint" else (LOWEST_INT, HIGHEST_INT)
+    lowest, highest = (0, MAX_UINT) if kind == "uint" else (MIN_INT, MAX_INT)
     if value is None or not lowest <= value <= highest:
         raise ValueError(f"invalid {'hex ' if is_hex else ''}{kind} literal")
     return Uint(value) if kind == "uint" else value

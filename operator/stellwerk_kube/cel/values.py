@@ -18,13 +18,18 @@ from stellwerk_kube.cel.errors import EvaluationError
 Value: TypeAlias = Any
 """A CEL value."""
 
-LOWEST_INT: Final = -(1 << 63)
-HIGHEST_INT: Final = (1 << 63) - 1
-HIGHEST_UINT: Final = (1 << 64) - 1
-NANOS: Final = 1_000_000_000
+MIN_INT: Final = -(1 << 63)
+"""The lowest `int` of CEL, which has 64 bits."""
+MAX_INT: Final = (1 << 63) - 1
+"""The highest `int` of CEL."""
+MAX_UINT: Final = (1 << 64) - 1
+"""The highest `uint` of CEL."""
+NANOS_PER_SECOND: Final = 1_000_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_SECOND: Final = -62135596800
-_LAST_SECOND: Final = 253402300799
+_MIN_TIME_SECONDS: Final = -62135596800
+"""The beginning of the year 1, in seconds since 1970: the first time that a timestamp may have."""
+_MAX_TIME_SECONDS: Final = 253402300799
+"""The last second of the year 9999: the last time that a timestamp may have."""
 
 
 class Uint(int):
@@ -41,16 +46,16 @@ class Timestamp:
 
     def __post_init__(self) -> None:
         """Refuse what lies outside the years 1 to 9999."""
-        if not _FIRST_SECOND <= self.nanos // NANOS <= _LAST_SECOND:
+        if not _MIN_TIME_SECONDS <= self.nanos // NANOS_PER_SECOND <= _MAX_TIME_SECONDS:
             raise EvaluationError("timestamp overflow")
 
     def moment(self) -> datetime:
         """The whole seconds, in UTC."""
-        return _EPOCH + timedelta(seconds=self.nanos // NANOS)
+        return _EPOCH + timedelta(seconds=self.nanos // NANOS_PER_SECOND)
 
     @override
     def __str__(self) -> str:
-        fraction = f".{self.nanos % NANOS:09d}".rstrip("0").rstrip(".")
+        fraction = f".{self.nanos % NANOS_PER_SECOND:09d}".rstrip("0").rstrip(".")
         return f"{self.moment():%Y-%m-%dT%H:%M:%S}".zfill(19) + f"{fraction}Z"
 
 
@@ -62,12 +67,12 @@ class Duration:
 
     def __post_init__(self) -> None:
         """Refuse what 64 bits of nanoseconds cannot hold."""
-        if not LOWEST_INT <= self.nanos <= HIGHEST_INT:
+        if not MIN_INT <= self.nanos <= MAX_INT:
             raise EvaluationError("duration overflow")
 
     @override
     def __str__(self) -> str:
-        seconds, rest = divmod(abs(self.nanos), NANOS)
+        seconds, rest = divmod(abs(self.nanos), NANOS_PER_SECOND)
         fraction = f".{rest:09d}".rstrip("0").rstrip(".")
         return f"{'-' if self.nanos < 0 else ''}{seconds}{fraction}s"
 
@@ -168,7 +173,7 @@ def checked_int(value: int) -> int:
     Raises:
         EvaluationError: it cannot.
     """
-    if LOWEST_INT <= value <= HIGHEST_INT:
+    if MIN_INT <= value <= MAX_INT:
         return value
     raise EvaluationError("integer overflow")
 
@@ -179,7 +184,7 @@ def checked_uint(value: int) -> Uint:
     Raises:
         EvaluationError: it is negative or too large.
     """
-    if 0 <= value <= HIGHEST_UINT:
+    if 0 <= value <= MAX_UINT:
         return Uint(value)
     raise EvaluationError("unsigned integer overflow")
 

@@ -42,8 +42,8 @@ _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
 USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, DAEMON_SET, KIND, *admission.KINDS})
 """The kinds that decisions use."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
-_MOST_PODS: Final = 1000
-"""Pods of one controller."""
+_MAX_PODS_OF_A_CONTROLLER: Final = 1000
+"""Pods that a controller in a case may ask for: each becomes an object of its own."""
 
 
 Read: TypeAlias = Callable[[Sequence[JsonObject]], Sequence[JsonObject]]
@@ -154,7 +154,9 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
     beside = Admission(objects)
     for obj in objects:
         if is_written(obj):
-            pods += pods_of(obj, "default", _MOST_PODS, nodes, beside)[:_MOST_PODS]
+            pods += pods_of(obj, "default", _MAX_PODS_OF_A_CONTROLLER, nodes, beside)[
+                :_MAX_PODS_OF_A_CONTROLLER
+            ]
     wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
     if not wanted:
         there = counted(objects, frozenset())

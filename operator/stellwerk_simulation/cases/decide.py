@@ -44,7 +44,8 @@ from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import parse_node
 from stellwerk_kube.resource_claim import reserved_for
 
-_MOST_CONSUMERS: Final = 256
+_MAX_CONSUMERS: Final = 256
+"""Pods that may share a claim (`ResourceClaimReservedForMaxSize`)."""
 Parsed = TypeVar("Parsed")
 
 OBJECT_KINDS: Final = {
@@ -444,7 +445,7 @@ def _reserved(state_data: StateData, decision: Decision) -> JsonObject:
         consumers = reserved_for(claim)
         if not state_data.is_reserved(claim, pod):
             consumers.append(state_data.consumer(claim, pod))
-        if len(consumers) > _MOST_CONSUMERS:
+        if len(consumers) > _MAX_CONSUMERS:
             return {}
         reserved[claim["metadata"]["name"]] = consumers
     if state_data.backed:

@@ -69,8 +69,8 @@ _FILTERS_BESIDE: Final = (
     "NodeResourcesFit",
 )
 """The plugins before one that makes room by preemption."""
-_LATEST_SECONDS: Final = 253_402_300_800
-"""The end of the year 9999."""
+_MAX_TIME_SECONDS: Final = 253_402_300_800
+"""The end of the year 9999 in seconds since 1970: Python has no later time."""
 _ORIGINAL: Final = "args_of_the_original"
 """The arguments, beyond those of a case, with which a plugin decides as the one it stands for."""
 
@@ -369,7 +369,7 @@ def _is_time(value: object) -> TypeGuard[float]:
     return (
         isinstance(value, (int, float))
         and not isinstance(value, bool)
-        and abs(value) < _LATEST_SECONDS
+        and abs(value) < _MAX_TIME_SECONDS
     )
 
 

@@ -170,7 +170,7 @@ def test_every_step_is_answered_as_recorded(
     scenario: str, replay: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # How long a version of the future is waited for shows in no answer.
-    monkeypatch.setattr("stellwerk_cluster.apiserver.http._FUTURE_SECONDS", 0.05)
+    monkeypatch.setattr("stellwerk_cluster.apiserver.http._FUTURE_VERSION_SECONDS", 0.05)
     options = ClusterOptions(
         controllers=False,
         kubelet=None,

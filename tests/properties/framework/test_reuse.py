@@ -189,7 +189,7 @@ def decide(history: History, framework: Framework, pod: PodInfo) -> bool:
         return False
     feasible = NodeView(snapshot, alive[fits])
     expected = plain_scores(framework, plain_state, pod, feasible)
-    view = found.view(NodeView(snapshot))
+    view = found.view()
     scores = framework.scoring.prioritize(found.state, pod, view)
     assert view.row_numbers().tolist() == alive[fits].tolist()
     assert {

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from stellwerk.framework.node_sampling import nodes_to_find
-from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import Arena, make_arena
@@ -87,7 +86,7 @@ def sampling(nodes: list[JsonObject], percentage: int = 50, **profile: Any) -> A
 def found_names(arena: Arena) -> list[str]:
     snapshot = arena.cache.snapshot
     found = arena.framework.filtering.find_feasible(pod_info("p", cpu="1"))
-    return snapshot.names(found.view(NodeView(snapshot)).row_numbers().tolist())
+    return snapshot.names(found.view().row_numbers().tolist())
 
 
 def test_a_search_begins_after_the_last_node_looked_at_and_wraps_around() -> None:

@@ -5,6 +5,7 @@ from typing import ClassVar
 import pytest
 from typing_extensions import override
 
+from stellwerk.framework.binding_points import BindingPoints
 from stellwerk.framework.extension_points import BIND, RESERVE
 from stellwerk.framework.interface import BindPlugin, ReservePlugin
 from stellwerk.framework.metrics_recorder import MetricsRecorder
@@ -81,17 +82,19 @@ def runner(
     return PointRunner(RESERVE, {ExtensionPoint.RESERVE: plugins}, metrics_recorder or Measured())
 
 
-def ask_all(
-    point: PointRunner[ReservePlugin, Status], state: CycleState
-) -> list[tuple[ReservePlugin, Status]]:
-    return [(plugin, point.ask(plugin, call, state, POD, "n1")) for plugin, call in point.calls]
+def reserve(
+    state: CycleState, *plugins: Reserving, metrics_recorder: MetricsRecorder | None = None
+) -> Status:
+    at_points = {ExtensionPoint.RESERVE: plugins}
+    points = BindingPoints(at_points, metrics_recorder or Measured())
+    return points.reserve(state, POD, "n1")
 
 
 def test_plugins_stand_in_calling_order() -> None:
-    first, second = Reserving(OK), Reserving(unschedulable("", "full"))
-    answers = ask_all(runner(first, second), CycleState())
-    assert answers == [(first, OK), (second, unschedulable("", "full"))]
-    assert (first.asked, second.asked) == (1, 1)
+    first, second, third = Reserving(OK), Reserving(unschedulable("", "full")), Reserving(OK)
+    assert [plugin for plugin, _ in runner(first, second).calls] == [first, second]
+    assert reserve(CycleState(), first, second, third) == unschedulable("Reserving", "full")
+    assert (first.asked, second.asked, third.asked) == (1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +107,7 @@ def test_plugins_stand_in_calling_order() -> None:
 )
 def test_what_a_plugin_raises_names_it(raised: Exception, message: str) -> None:
     with pytest.raises(PluginFailure, match=message):
-        ask_all(runner(Reserving(raised)), CycleState())
+        reserve(CycleState(), Reserving(raised))
 
 
 async def test_so_does_what_it_raises_while_it_waits() -> None:
@@ -118,11 +121,8 @@ async def test_so_does_what_it_raises_while_it_waits() -> None:
 def test_plugins_are_measured_in_sampled_attempts(*, sampled: bool) -> None:
     measured, state = Measured(), CycleState(sampled=sampled)
     full = unschedulable("Reserving", "full")
-    point = runner(Reserving(full), metrics_recorder=measured)
-    ((_, reserve),) = point.measured_calls if sampled else point.calls
-    assert reserve(state, POD, "n1") == full
-    assert ask_all(point, state)[0][1] == full
-    expected = [("Reserving", "Reserve", Code.UNSCHEDULABLE, 7.0)] * 2
+    assert reserve(state, Reserving(full), metrics_recorder=measured) == full
+    expected = [("Reserving", "Reserve", Code.UNSCHEDULABLE, 7.0)]
     assert measured.plugins == (expected if sampled else [])
 
 

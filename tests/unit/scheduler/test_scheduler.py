@@ -12,7 +12,6 @@ from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.client.extender import HttpExtender
 from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.scheduler import scheduler
-from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.scheduler import ActiveQueue, stand_by
 from stellwerk.world.loop import DECISION_SLICE_SECONDS, MAX_DECISIONS_PER_SLICE, TIMERS
 from stellwerk_kube.clock import VirtualClock
@@ -82,7 +81,7 @@ async def test_a_pod_waits_for_no_more_than_what_was_being_decided_when_it_came(
 async def test_waiting_for_a_slot_is_not_death(monkeypatch: pytest.MonkeyPatch) -> None:
     often = [timer._replace(period_seconds=0.01) for timer in TIMERS]
     monkeypatch.setattr(scheduler, "TIMERS", often)
-    monkeypatch.setattr(BindingTasks, "free_slot", lambda _: asyncio.Event().wait())
+    monkeypatch.setattr(scheduler.Scheduler, "slot", lambda _: asyncio.Event().wait())
     async with running() as world:
         world.apply(make_profile("stellwerk"), make_node("n1"))
         world.apply(make_pod("web", scheduler_name="stellwerk"))

@@ -11,20 +11,25 @@ hundreds of pods that preempt at once mostly share a spec.
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from stellwerk.framework.interface import Candidate, PlacedPods
 from stellwerk.framework.result_cache import VerdictCursor
-from stellwerk.framework.services import Handle
+from stellwerk.framework.services import Handle, ObjectStore
 from stellwerk.framework.types import CycleState, Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.disruption_budgets import POD_DISRUPTION_BUDGET, DisruptionBudgets
-from stellwerk.plugins.shared.victims import VictimRule, by_importance, importance
+from stellwerk.plugins.shared.victims import by_importance, importance
+from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs, PodsOfLowerPriority
 from stellwerk.snapshot.columns import ChangeCursor, Mask, RowColumn
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.compatibility import ReleaseRule
+from stellwerk_kube.json_values import text_map
+
+if TYPE_CHECKING:
+    from stellwerk_kube.selectors import LabelSelector
 
 MAX_SPECS: Final = 4
 """Results for pods of so many specs are held at a time."""
@@ -32,6 +37,28 @@ MAX_SPECS: Final = 4
 DryRunOutcome: TypeAlias = Candidate | Status
 DryRunOutcomes: TypeAlias = dict[int, DryRunOutcome]
 """The outcome of each row that was tried."""
+
+
+class VictimRule:
+    """The pods of lower priority that a profile lets be evicted, by their namespaces."""
+
+    def __init__(self, args: DefaultPreemptionArgs, objects: ObjectStore) -> None:
+        victims = args.victims
+        self.limits: Final = victims is not None
+        """Whether it leaves out any pod."""
+        self._others: LabelSelector | None = None
+        if isinstance(victims, PodsOfLowerPriority):
+            self._others = victims.of.compiled()
+        self._objects = objects
+
+    def admits(self, namespace: str, victim: PodInfo) -> bool:
+        """Whether a pod may be evicted for one of a namespace, as far as that matters."""
+        if not self.limits or victim.namespace == namespace:
+            return True
+        if self._others is None:
+            return False
+        obj = self._objects.get("Namespace", "", victim.namespace)
+        return obj is not None and self._others.matches(text_map(obj["metadata"].get("labels")))
 
 
 class DryRunResults:

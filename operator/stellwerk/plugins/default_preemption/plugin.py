@@ -15,9 +15,9 @@ from typing_extensions import override
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
+    AdmitsVictims,
     Candidate,
     EnqueueExtensions,
-    PostFilterPlugin,
     PostFilterResult,
     PreEnqueuePlugin,
 )
@@ -34,10 +34,14 @@ from stellwerk.framework.types import (
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.plugins.default_preemption.dry_run import NO_VICTIMS, DryRun, DryRunResults
+from stellwerk.plugins.default_preemption.dry_run import (
+    NO_VICTIMS,
+    DryRun,
+    DryRunResults,
+    VictimRule,
+)
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import (
-    VictimRule,
     best_candidates,
     by_importance,
     is_leaving_as_victim,
@@ -74,7 +78,7 @@ class _Findings:
     """By row, why the node is no candidate."""
 
 
-class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
+class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
     """Dry-runs the nodes that deletions may help, and gates the pod while its victims terminate."""
 
     name: ClassVar[str] = _NAME
@@ -104,6 +108,10 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         return ()
 
     # --- PostFilter -----------------------------------------------------------------------------
+
+    @override
+    def admits_victim(self, namespace: str, victim: PodInfo) -> bool:
+        return self._rule.admits(namespace, victim)
 
     @override
     def post_filter(

@@ -117,7 +117,7 @@ class InFlightAllocations:
         mark = self.objects.get(IN_FLIGHT, namespace, uid)
         return mark is not None and bool(mark.get("doubtful"))
 
-    def may_be_written(self, uid: str, namespace: str) -> bool:
+    def may_be_in_api(self, uid: str, namespace: str) -> bool:
         """Whether the API has the allocation, or may have it, and has not shown it."""
         mark = self.objects.get(IN_FLIGHT, namespace, uid)
         return mark is not None and ("written" in mark or bool(mark.get("doubtful")))

@@ -387,10 +387,6 @@ class ClaimBinding:
 
     # --- Unreserve ------------------------------------------------------------------------------
 
-    def may_be_written(self, decided: PendingAllocation) -> bool:
-        """Whether the API has the allocation, or may have it: then it stays in flight."""
-        return self.in_flight.may_be_written(decided.uid, self.pod.namespace)
-
     def _read_back(self, decided: PendingAllocation) -> Write:
         """Find out whether an allocation was written whose answer was lost."""
         claim = (
@@ -428,7 +424,7 @@ class ClaimBinding:
                 continue
             shown = self.handle.objects.get(RESOURCE_CLAIM, namespace, name)
             written = any(
-                each.claim is claim and self.may_be_written(each)
+                each.claim is claim and self.in_flight.may_be_in_api(each.uid, self.pod.namespace)
                 for each in self.state_data.decided
             )
             written = written or name in self.state_data.added

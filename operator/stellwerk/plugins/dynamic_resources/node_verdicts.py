@@ -65,7 +65,7 @@ from stellwerk.snapshot.columns import (
     VerdictColumn,
 )
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
-from stellwerk_kube.cel.bounded_cache import KEPT_BYTES
+from stellwerk_kube.cel.bounded_cache import MAX_KEPT_BYTES
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo
@@ -334,7 +334,7 @@ class NodeAllocator:
             )
             self._known_bytes += found.selector_bytes
             while len(self._known) > 1 and (
-                len(self._known) > _KEPT_REQUESTS or self._known_bytes > KEPT_BYTES
+                len(self._known) > _KEPT_REQUESTS or self._known_bytes > MAX_KEPT_BYTES
             ):
                 self._known_bytes -= self._known.popitem(last=False)[1].selector_bytes
         else:

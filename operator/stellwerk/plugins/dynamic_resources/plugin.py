@@ -471,13 +471,13 @@ class DynamicResources(
         state_data = state.get(NAME, StateData)
         if state_data is None or self._node_allocator is None:
             return
-        binding = self._binding(state_data, pod, node_name)
+        in_flight = self.node_allocator.in_flight
         for claim in state_data.joined_for_itself:
-            self.node_allocator.in_flight.leave(uid_of(claim), pod.namespace, consumer_of(pod))
+            in_flight.leave(uid_of(claim), pod.namespace, consumer_of(pod))
         for each in state_data.decided:
-            if not binding.may_be_written(each):
-                self.node_allocator.in_flight.forget(each.uid, pod.namespace)
-        for api_call in binding.undo():
+            if not in_flight.may_be_in_api(each.uid, pod.namespace):
+                in_flight.forget(each.uid, pod.namespace)
+        for api_call in self._binding(state_data, pod, node_name).undo():
             self._handle.write_later(api_call)
 
     # --- PreBind --------------------------------------------------------------------------------

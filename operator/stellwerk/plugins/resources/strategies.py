@@ -13,7 +13,6 @@ import numpy.typing as npt
 from stellwerk.framework.interface import MAX_NODE_SCORE
 from stellwerk.plugins.resources.amounts import (
     ALWAYS_COUNTED,
-    is_counted,
     offered_and_used_at,
     whole_percent,
     within_offer,
@@ -57,12 +56,13 @@ def scored_resources(
     An extended resource that the pod does not request is left out, as in
     calculateNodeAllocatableRequest (v1.36).
     """
-    return [
-        (name, resource.weight, request)
-        for resource in resources
-        if (request := requests.get(name := resource.name, 0)) or not is_scalar_resource(name)
-        if name in ALWAYS_COUNTED or is_counted(name)
-    ]
+    scored = []
+    for resource in resources:
+        name = resource.name
+        request = requests.get(name, 0)
+        if name in ALWAYS_COUNTED or (request and is_scalar_resource(name)):
+            scored.append((name, resource.weight, request))
+    return scored
 
 
 def score_by_utilization(shape: Sequence[UtilizationShapePoint], scale: int) -> IntColumn:

@@ -7,16 +7,10 @@ v1.36); the condition that preemption writes is what tells victims from other po
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from stellwerk.framework.interface import Candidate
-from stellwerk.framework.services import ObjectStore
 from stellwerk.models.pod import PodInfo
-from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs, PodsOfLowerPriority
-from stellwerk_kube.json_values import text_map
-
-if TYPE_CHECKING:
-    from stellwerk_kube.selectors import LabelSelector
 
 NOT_STARTED: Final = float("inf")
 _PRIORITY_OFFSET: Final = 1 << 31
@@ -86,28 +80,6 @@ def deciding_criterion(candidates: Sequence[Candidate]) -> str:
         if len(remaining) < len(best):
             best, decided = remaining, name
     return decided
-
-
-class VictimRule:
-    """The pods of lower priority that a profile lets be evicted, by their namespaces."""
-
-    def __init__(self, args: DefaultPreemptionArgs | None, objects: ObjectStore) -> None:
-        victims = None if args is None else args.victims
-        self.limits: Final = victims is not None
-        """Whether it leaves out any pod."""
-        self._others: LabelSelector | None = None
-        if isinstance(victims, PodsOfLowerPriority):
-            self._others = victims.of.compiled()
-        self._objects = objects
-
-    def admits(self, namespace: str, victim: PodInfo) -> bool:
-        """Whether a pod may be evicted for one of a namespace, as far as that matters."""
-        if not self.limits or victim.namespace == namespace:
-            return True
-        if self._others is None:
-            return False
-        obj = self._objects.get("Namespace", "", victim.namespace)
-        return obj is not None and self._others.matches(text_map(obj["metadata"].get("labels")))
 
 
 PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"

@@ -184,7 +184,7 @@ class Refusals:
             self.by_uid[uid] = plugins if known is None else known | plugins
             if result.evaluated:
                 active = profile.framework.filters.active(result.state)
-                self._filters[uid] = frozenset(plugin.name for plugin, _ in active)
+                self._filters[uid] = frozenset(call.name for call in active)
 
     def include_untried(self) -> None:
         """Add every plugin that may have refused members in the placements that were not tried.

@@ -65,8 +65,8 @@ def counts_exactly(profile: ServedProfile, members: Sequence[PodInfo]) -> bool:
     framework, state = profile.framework, CycleState()
     framework.filtering.find_feasible(members[0], state, sample=False)
     return framework.filters.is_row_local(state, members[0]) and all(
-        COUNTS_ROOM.implemented_by(plugin) or plugin.filter_reuse is Reuse.NODE
-        for plugin, _ in framework.filters.active(state)
+        COUNTS_ROOM.implemented_by(call.plugin) or call.plugin.filter_reuse is Reuse.NODE
+        for call in framework.filters.active(state)
     )
 
 
@@ -82,7 +82,7 @@ def rows_but_for_resources(world: World, profile: ServedProfile, pod: PodInfo) -
     if candidates is not None:
         rows &= candidates
     for call in filters.active(state):
-        if not COUNTS_ROOM.implemented_by(call[0]):
+        if not COUNTS_ROOM.implemented_by(call.plugin):
             rows &= filters.codes(call, state, pod, NodeView(snapshot)) == 0
     return rows
 

@@ -16,13 +16,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from stellwerk.framework.extension_points import ADMITS_VICTIMS
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.shared.victims import VictimRule, is_leaving_as_victim, started_at
-from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs
+from stellwerk.plugins.shared.victims import is_leaving_as_victim, started_at
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.world.gangs.group_attempt import (
     GroupAttempt,
     GroupContext,
@@ -113,15 +114,13 @@ def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGrou
     fork = _fork(context)
     yield None
     others = yield from preemption_units(fork.world, request.group.key)
-    args = context.profile.loaded.args.get("DefaultPreemption")
-    rule = VictimRule(
-        args if isinstance(args, DefaultPreemptionArgs) else None, context.world.objects
-    )
+    post_filters = context.profile.framework.plugins.get(ExtensionPoint.POST_FILTER, ())
+    judges, namespace = ADMITS_VICTIMS.among(post_filters), request.group.key.namespace
     units = [
         each
         for each in others
         if each.priority < priority
-        and all(rule.admits(request.group.key.namespace, pod) for pod in each.pods)
+        and all(plugin.admits_victim(namespace, pod) for plugin in judges for pod in each.pods)
     ]
     if _remove_leaving(fork.world, priority):
         attempt = (

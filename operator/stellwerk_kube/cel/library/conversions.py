@@ -11,10 +11,10 @@ from stellwerk_kube.cel.errors import EvaluationError
 from stellwerk_kube.cel.library.moments import parse_duration, parse_timestamp
 from stellwerk_kube.cel.signatures import Library
 from stellwerk_kube.cel.values import (
-    HIGHEST_INT,
-    HIGHEST_UINT,
-    LOWEST_INT,
-    NANOS,
+    MAX_INT,
+    MAX_UINT,
+    MIN_INT,
+    NANOS_PER_SECOND,
     Duration,
     Timestamp,
     TypeValue,
@@ -36,9 +36,13 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
-_LONGEST_NUMBER: Final = 400
-_LARGEST_EXPONENT: Final = 21
-_SMALLEST_EXPONENT: Final = -4
+_MAX_NUMBER_CHARACTERS: Final = 400
+"""Characters of a text that is read as a number: the largest double has 309 digits, and what Python
+takes to read one grows with the square of them."""
+_MAX_PLAIN_EXPONENT: Final = 21
+"""From this power of ten on, Go writes a double with an exponent."""
+_MIN_PLAIN_EXPONENT: Final = -4
+"""Below this power of ten, Go writes a double with an exponent."""
 
 
 def _refuse(value: Value, wanted: str) -> NoReturn:
@@ -69,15 +73,15 @@ def _size(value: Value) -> int:
 )
 def _int(value: Value) -> int:
     if isinstance(value, str):
-        if len(value) > _LONGEST_NUMBER or not _INTEGER.fullmatch(value):
+        if len(value) > _MAX_NUMBER_CHARACTERS or not _INTEGER.fullmatch(value):
             _refuse(value, "int")
         number = int(value)
-        return number if LOWEST_INT <= number <= HIGHEST_INT else _refuse(value, "int")
+        return number if MIN_INT <= number <= MAX_INT else _refuse(value, "int")
     if isinstance(value, Timestamp):
-        return value.nanos // NANOS
+        return value.nanos // NANOS_PER_SECOND
     if isinstance(value, float):
         # The borders themselves are not exact as doubles.
-        if not math.isfinite(value) or not LOWEST_INT < value < HIGHEST_INT:
+        if not math.isfinite(value) or not MIN_INT < value < MAX_INT:
             raise EvaluationError("integer overflow")
         return int(value)
     return checked_int(int(value))
@@ -93,10 +97,10 @@ def _int_of_duration(value: Duration) -> int:
 )
 def _uint(value: Value) -> Uint:
     if isinstance(value, str):
-        if len(value) > _LONGEST_NUMBER or not _UNSIGNED.fullmatch(value):
+        if len(value) > _MAX_NUMBER_CHARACTERS or not _UNSIGNED.fullmatch(value):
             _refuse(value, "uint")
-        return Uint(int(value)) if int(value) <= HIGHEST_UINT else _refuse(value, "uint")
-    if isinstance(value, float) and (not math.isfinite(value) or value >= HIGHEST_UINT):
+        return Uint(int(value)) if int(value) <= MAX_UINT else _refuse(value, "uint")
+    if isinstance(value, float) and (not math.isfinite(value) or value >= MAX_UINT):
         raise EvaluationError("unsigned integer overflow")
     return checked_uint(int(value) if value >= 0 else -1)
 
@@ -106,7 +110,7 @@ def _uint(value: Value) -> Uint:
 )
 def _double(value: Value) -> float:
     if isinstance(value, str):
-        if len(value) > _LONGEST_NUMBER or not _FLOAT.fullmatch(value):
+        if len(value) > _MAX_NUMBER_CHARACTERS or not _FLOAT.fullmatch(value):
             _refuse(value, "double")
         number = float(value)
         if math.isinf(number) and "inf" not in value.lower():
@@ -159,7 +163,7 @@ def go_float(value: float) -> str:
         return "+Inf" if value > 0 else "-Inf"
     sign, digits, exponent = _decimal(value)
     power = len(digits) - 1 + exponent
-    if _SMALLEST_EXPONENT <= power < _LARGEST_EXPONENT:
+    if _MIN_PLAIN_EXPONENT <= power < _MAX_PLAIN_EXPONENT:
         fixed = f"{abs(value):.{max(0, -exponent)}f}"
         return sign + fixed
     rest = f".{digits[1:]}" if len(digits) > 1 else ""
@@ -200,4 +204,4 @@ def _timestamp(value: Value) -> Timestamp:
 
 @CONVERSIONS.function("timestamp", "(int) -> timestamp")
 def _timestamp_of_int(value: int) -> Timestamp:
-    return Timestamp(value * NANOS)
+    return Timestamp(value * NANOS_PER_SECOND)

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from stellwerk_kube.cel.values import Value
 
 _CLAUSE: Final = re.compile(r"%(?:%|(?:\.([0-9]*))?(.?))", re.DOTALL)
-_PRECISION: Final = 6
-_HIGHEST_PRECISION: Final = 1000
-_LONGEST_RESULT: Final = 1 << 20
+_DEFAULT_DECIMALS: Final = 6
+"""Decimals of a number whose clause names none, as in Go."""
+_MAX_DECIMALS: Final = 1000
+"""Decimals that a clause may ask for: cel-go's `maxPrecision`."""
+_MAX_RESULT_CHARACTERS: Final = 1 << 20
+"""Characters of a result. Each clause may show a value of the object, so that a short format could
+fill the memory."""
 
 
 def formatted(template: str, arguments: list[Value]) -> str:
@@ -44,14 +48,14 @@ def formatted(template: str, arguments: list[Value]) -> str:
             raise EvaluationError(text)
         if position >= len(arguments):
             raise EvaluationError(f"index {position} out of range")
-        precision = int(clause[1]) if clause[1] else _PRECISION
-        if precision > _HIGHEST_PRECISION:
-            text = f"precision {precision} exceeds maximum allowed precision {_HIGHEST_PRECISION}"
+        precision = int(clause[1]) if clause[1] else _DEFAULT_DECIMALS
+        if precision > _MAX_DECIMALS:
+            text = f"precision {precision} exceeds maximum allowed precision {_MAX_DECIMALS}"
             raise EvaluationError(text)
         shown = form(arguments[position], precision)
         position += 1
         size += len(shown)
-        if size > _LONGEST_RESULT:
+        if size > _MAX_RESULT_CHARACTERS:
             raise EvaluationError("error during formatting: result too long")
         return shown
 
@@ -84,7 +88,11 @@ def _literal(value: Value) -> str:  # noqa: PLR0911  (one way out for each type)
     if isinstance(value, bytes):
         return f"b{json.dumps(value.decode('utf-8', 'replace'), ensure_ascii=False)}"
     if isinstance(value, float):
-        return _fixed(value, _PRECISION) if math.isfinite(value) else json.dumps(string_of(value))
+        return (
+            _fixed(value, _DEFAULT_DECIMALS)
+            if math.isfinite(value)
+            else json.dumps(string_of(value))
+        )
     if isinstance(value, Timestamp):
         return f'timestamp("{value}")'
     if isinstance(value, Duration):

@@ -34,7 +34,8 @@ _PREDICATE: Final = tuple(f".(list({each})) -> bool" for each in _COMPARABLE)
 _CHOICE: Final = tuple(f".(list({each})) -> {each}" for each in _COMPARABLE)
 _SORTING: Final = tuple(f".(list({each})) -> list({each})" for each in _COMPARABLE)
 _KEYED: Final = tuple(f".(list(A), list({each})) -> list(A)" for each in _COMPARABLE)
-_LONGEST_RANGE: Final = 100_000
+_MAX_RANGE: Final = 100_000
+"""Numbers of a `lists.range`, which makes all of them at once."""
 
 
 INCLUDES: Final = Library()
@@ -167,8 +168,8 @@ def _sort_by_keys(values: list[Value], keys: list[Value]) -> list[Value]:
     "lists.range", "(int) -> list(int)", cost=lambda length: cost.LIST_COST + max(0, length)
 )
 def _range(length: int) -> list[Value]:
-    if length > _LONGEST_RANGE:
-        raise EvaluationError(f"lists.range: {length} is more than {_LONGEST_RANGE}")
+    if length > _MAX_RANGE:
+        raise EvaluationError(f"lists.range: {length} is more than {_MAX_RANGE}")
     return list(range(length))
 
 

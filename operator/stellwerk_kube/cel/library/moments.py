@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from stellwerk_kube.cel.errors import EvaluationError
 from stellwerk_kube.cel.signatures import Library
-from stellwerk_kube.cel.values import HIGHEST_INT, NANOS, Duration, Timestamp
+from stellwerk_kube.cel.values import MAX_INT, NANOS_PER_SECOND, Duration, Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +30,9 @@ _UNIT_NANOS: Final = {
     "µs": 1_000,
     "μs": 1_000,
     "ms": 1_000_000,
-    "s": NANOS,
-    "m": 60 * NANOS,
-    "h": 3600 * NANOS,
+    "s": NANOS_PER_SECOND,
+    "m": 60 * NANOS_PER_SECOND,
+    "h": 3600 * NANOS_PER_SECOND,
 }
 _PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _DURATION: Final = re.compile(
@@ -41,14 +41,16 @@ _DURATION: Final = re.compile(
 _TIMESTAMP: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)"
 )
-_LONGEST_TEXT: Final = 256
-_MINUTES: Final = 60
-_HOURS: Final = 24
+_MAX_TIME_CHARACTERS: Final = 256
+"""Characters of a text that is read as a time or a duration, whose fractions may have any number of
+digits."""
+_MINUTES_PER_HOUR: Final = 60
+_HOURS_PER_DAY: Final = 24
 
 
 def parse_duration(text: str) -> Duration | None:
     """The duration that a text such as `1h30m` says, or None."""
-    if len(text) > _LONGEST_TEXT:
+    if len(text) > _MAX_TIME_CHARACTERS:
         return None
     if text in ("0", "+0", "-0"):
         return Duration(0)
@@ -62,14 +64,14 @@ def parse_duration(text: str) -> Duration | None:
         nanos += int(whole or 0) * _UNIT_NANOS[unit]
         if fraction:
             nanos += int(fraction) * _UNIT_NANOS[unit] // 10 ** len(fraction)
-    if nanos > HIGHEST_INT:
+    if nanos > MAX_INT:
         return None
     return Duration(-nanos if found[1] == "-" else nanos)
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
     """The moment that a text in RFC 3339 says, or None."""
-    found = _TIMESTAMP.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    found = _TIMESTAMP.fullmatch(text) if len(text) <= _MAX_TIME_CHARACTERS else None
     if found is None:
         return None
     year, month, day, hour, minute, second = (int(found[group]) for group in range(1, 7))
@@ -82,12 +84,12 @@ def parse_timestamp(text: str) -> Timestamp | None:
     seconds = int((moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) / timedelta(seconds=1))  # noqa: UP017
     if found[8] != "Z":
         hours, minutes = int(found[8][1:3]), int(found[8][4:])
-        if minutes >= _MINUTES or hours >= _HOURS:
+        if minutes >= _MINUTES_PER_HOUR or hours >= _HOURS_PER_DAY:
             return None
         offset = hours * 3600 + minutes * 60
         seconds += offset if found[8][0] == "-" else -offset
     fraction = (found[7] or "")[:9].ljust(9, "0")
-    return Timestamp(seconds * NANOS + int(fraction))
+    return Timestamp(seconds * NANOS_PER_SECOND + int(fraction))
 
 
 def _zone(name: str) -> tzinfo:
@@ -98,7 +100,7 @@ def _zone(name: str) -> tzinfo:
         except ValueError:
             text = f'strconv.Atoi: parsing "{hours}": invalid syntax'
             raise EvaluationError(text) from None
-        if not 0 <= minute < _MINUTES:
+        if not 0 <= minute < _MINUTES_PER_HOUR:
             raise EvaluationError(f"timezone offset minutes out of range [0, 59]: {name}")
         total = hour * 60 - minute if name.startswith("-") else hour * 60 + minute
         if abs(total) >= 24 * 60:
@@ -144,7 +146,7 @@ for _name, _part in _PARTS.items():
 @MOMENTS.function("getMilliseconds", ".(timestamp) -> int", ".(timestamp, string) -> int")
 def _milliseconds(value: Timestamp, zone: str = "UTC") -> int:
     _zone(zone)
-    return value.nanos % NANOS // 1_000_000
+    return value.nanos % NANOS_PER_SECOND // 1_000_000
 
 
 def _whole(nanos: int, unit: int) -> int:
@@ -153,17 +155,17 @@ def _whole(nanos: int, unit: int) -> int:
 
 @MOMENTS.function("getHours", ".(duration) -> int")
 def _hours(value: Duration) -> int:
-    return _whole(value.nanos, 3600 * NANOS)
+    return _whole(value.nanos, 3600 * NANOS_PER_SECOND)
 
 
 @MOMENTS.function("getMinutes", ".(duration) -> int")
 def _minutes(value: Duration) -> int:
-    return _whole(value.nanos, 60 * NANOS)
+    return _whole(value.nanos, 60 * NANOS_PER_SECOND)
 
 
 @MOMENTS.function("getSeconds", ".(duration) -> int")
 def _seconds(value: Duration) -> int:
-    return _whole(value.nanos, NANOS)
+    return _whole(value.nanos, NANOS_PER_SECOND)
 
 
 @MOMENTS.function("getMilliseconds", ".(duration) -> int")

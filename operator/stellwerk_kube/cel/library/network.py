@@ -16,7 +16,8 @@ from stellwerk_kube.cel.values import OpaqueValue, Value
 NETWORK: Final = Library()
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-_LONGEST_ADDRESS: Final = 64
+_MAX_ADDRESS_CHARACTERS: Final = 64
+"""Characters of an address. IPv6 with an IPv4 address in it has 45."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def parse_ip(text: str) -> Ip:
     if "%" in text and ":" in text:
         raise EvaluationError(f'IP address "{text}" with zone value is not allowed')
     try:
-        address = ipaddress.ip_address(text if len(text) < _LONGEST_ADDRESS else "")
+        address = ipaddress.ip_address(text if len(text) < _MAX_ADDRESS_CHARACTERS else "")
     except ValueError:
         why = f'ParseAddr("{text}"): unable to parse IP'
         raise EvaluationError(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PATTERNS: Final = Library()
 
 _INSTRUCTION_BYTES: Final = 16
+"""Bytes of memory for each instruction of a compiled pattern."""
 _Pattern: TypeAlias = Any
 """A compiled pattern; the package that makes them has no types."""
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 from stellwerk_kube.cel import cost
 from stellwerk_kube.cel.errors import EvaluationError
 from stellwerk_kube.cel.signatures import Library
-from stellwerk_kube.cel.values import HIGHEST_INT, LOWEST_INT, OpaqueValue
+from stellwerk_kube.cel.values import MAX_INT, MIN_INT, OpaqueValue
 
 QUANTITIES: Final = Library()
 
@@ -43,9 +43,11 @@ _SUFFIXES: Final = {
     },
 }
 _SYNTAX: Final = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
-_NANO: Final = 10**9
-_LONGEST_TEXT: Final = 128
-_HIGHEST_EXPONENT: Final = 64
+_NANOS_PER_UNIT: Final = 10**9
+_MAX_QUANTITY_CHARACTERS: Final = 128
+"""Characters of a quantity: each number that Kubernetes can store has a shorter text."""
+_MAX_EXPONENT: Final = 64
+"""Exponent of ten of a quantity. 10**64 is far beyond any amount, and cheap to compute."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,19 +61,19 @@ class Quantity(OpaqueValue):
 
 def parse_quantity(text: str) -> Quantity | None:
     """The quantity that a text says, or None; finer than a billionth is rounded up."""
-    found = _FORM.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    found = _FORM.fullmatch(text) if len(text) <= _MAX_QUANTITY_CHARACTERS else None
     if found is None:
         return None
     sign, number, suffix = found[1], found[2], found[3] or ""
     if suffix[:1] in ("e", "E") and len(suffix) > 1 and suffix[1] != "i":
         exponent = int(suffix[1:])
-        if abs(exponent) > _HIGHEST_EXPONENT:
+        if abs(exponent) > _MAX_EXPONENT:
             return None
         factor = Fraction(10) ** exponent
     else:
         factor = _SUFFIXES[suffix]
     amount = Fraction(number) * factor
-    amount = min(Fraction(-(-amount * _NANO // 1), _NANO), Fraction(HIGHEST_INT))
+    amount = min(Fraction(-(-amount * _NANOS_PER_UNIT // 1), _NANOS_PER_UNIT), Fraction(MAX_INT))
     return Quantity(-amount if sign == "-" else amount)
 
 
@@ -115,7 +117,7 @@ def _as_float(value: Quantity) -> float:
 
 @QUANTITIES.function("isInteger", ".(kubernetes.Quantity) -> bool")
 def _is_integer(value: Quantity) -> bool:
-    return value.amount.denominator == 1 and LOWEST_INT <= value.amount <= HIGHEST_INT
+    return value.amount.denominator == 1 and MIN_INT <= value.amount <= MAX_INT
 
 
 @QUANTITIES.function("asInteger", ".(kubernetes.Quantity) -> int")

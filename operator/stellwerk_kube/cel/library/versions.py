@@ -12,15 +12,17 @@ from typing_extensions import override
 from stellwerk_kube.cel import cost
 from stellwerk_kube.cel.errors import EvaluationError
 from stellwerk_kube.cel.signatures import Library
-from stellwerk_kube.cel.values import HIGHEST_UINT, OpaqueValue
+from stellwerk_kube.cel.values import MAX_UINT, OpaqueValue
 
 VERSIONS: Final = Library()
 
 _NUMBER: Final = r"(0|[1-9][0-9]*)"
 _IDENTIFIER: Final = re.compile(r"[0-9A-Za-z-]+")
 _CORE: Final = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([^+]*))?(?:\+(.*))?", re.DOTALL)
-_LONGEST_TEXT: Final = 4096
+_MAX_VERSION_CHARACTERS: Final = 4096
+"""Characters of a semantic version: more than any release has, and read in microseconds."""
 _PARTS: Final = 3
+"""Parts of a version: major, minor and patch."""
 
 
 @total_ordering
@@ -63,15 +65,15 @@ def parse_version(text: str) -> Semver:
     """
     if not text:
         raise EvaluationError("Version string empty")
-    if text.count(".", 0, _LONGEST_TEXT) < _PARTS - 1:
+    if text.count(".", 0, _MAX_VERSION_CHARACTERS) < _PARTS - 1:
         raise EvaluationError("No Major.Minor.Patch elements found")
-    found = _CORE.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    found = _CORE.fullmatch(text) if len(text) <= _MAX_VERSION_CHARACTERS else None
     if found is None:
         raise EvaluationError(_wrong_number(text))
-    if max(len(found[group]) for group in (1, 2, 3)) > _LONGEST_NUMBER:
+    if max(len(found[group]) for group in (1, 2, 3)) > _MAX_PART_DIGITS:
         raise EvaluationError(_wrong_number(text))
     major, minor, patch = (int(found[group]) for group in (1, 2, 3))
-    if max(major, minor, patch) > HIGHEST_UINT:
+    if max(major, minor, patch) > MAX_UINT:
         raise EvaluationError(_wrong_number(text))
     prerelease, build = (
         tuple(found[group].split(".")) if found[group] is not None else () for group in (4, 5)
@@ -81,7 +83,8 @@ def parse_version(text: str) -> Semver:
     return Semver(major, minor, patch, prerelease, build)
 
 
-_LONGEST_NUMBER: Final = 21
+_MAX_PART_DIGITS: Final = 21
+"""Digits of one part of a version. Longer ones are no numbers of 64 bits."""
 
 
 def _wrong_number(text: str) -> str:

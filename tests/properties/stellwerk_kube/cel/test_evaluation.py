@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stellwerk_kube.cel.environment import Environment
 from stellwerk_kube.cel.errors import CelError, EvaluationError
 from stellwerk_kube.cel.types import DYN
-from stellwerk_kube.cel.values import HIGHEST_INT, LOWEST_INT
+from stellwerk_kube.cel.values import MAX_INT, MIN_INT
 from tests.support.examples import examples
 from tests.support.machine_speed import addition_seconds
 
@@ -25,7 +25,7 @@ class FailedError(Exception):
 
 
 def checked(value: int) -> int:
-    if not LOWEST_INT <= value <= HIGHEST_INT:
+    if not MIN_INT <= value <= MAX_INT:
         raise FailedError("integer overflow")
     return value
 
@@ -65,7 +65,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 # A tree is a number, a name, or (operator, left, right).
 numbers = st.one_of(
-    st.integers(-5, 5), st.sampled_from([LOWEST_INT + 1, HIGHEST_INT]), st.sampled_from("abc")
+    st.integers(-5, 5), st.sampled_from([MIN_INT + 1, MAX_INT]), st.sampled_from("abc")
 )
 arithmetic = st.recursive(
     numbers,
@@ -125,11 +125,11 @@ def agrees(tree: Any, variables: dict[str, int]) -> None:
         assert program.evaluate(variables) == expected
 
 
-values = st.fixed_dictionaries({name: st.integers(LOWEST_INT, HIGHEST_INT) for name in "abc"})
+values = st.fixed_dictionaries({name: st.integers(MIN_INT, MAX_INT) for name in "abc"})
 
 
 @given(arithmetic, values)
-@example(("/", "a", -1), {"a": LOWEST_INT, "b": 0, "c": 0})
+@example(("/", "a", -1), {"a": MIN_INT, "b": 0, "c": 0})
 def test_arithmetic_of_integers_equals_pythons_within_64_bits(
     tree: Any, variables: dict[str, int]
 ) -> None:
@@ -255,7 +255,7 @@ _JSON = st.recursive(
     st.one_of(
         st.none(),
         st.booleans(),
-        st.integers(LOWEST_INT, HIGHEST_INT),
+        st.integers(MIN_INT, MAX_INT),
         st.floats(),
         st.text(max_size=6),
     ),

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from stellwerk.answers.answer import Kind, codec
 from stellwerk.answers.decisions import DecisionsPage
-from stellwerk_cli.page.answers import FRESH_SECONDS, KEPT, Answers, Port
+from stellwerk_cli.page.answers import FRESH_SECONDS, MAX_KEPT_ANSWERS, Answers, Port
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import SchedulerError
 from tests.support.in_process import eventually
@@ -97,9 +97,9 @@ async def test_what_is_old_is_let_go() -> None:
 async def test_what_is_kept_is_bounded() -> None:
     port = SlowPort()
     answers = Answers(port, VirtualClock())
-    for number in range(4 * KEPT):
+    for number in range(4 * MAX_KEPT_ANSWERS):
         await answers.get(f"/explain/default/{number}", DecisionsPage)
-    await answers.get(f"/explain/default/{4 * KEPT - 1}", DecisionsPage)
-    assert port.asked == 4 * KEPT, "the last one is kept"
+    await answers.get(f"/explain/default/{4 * MAX_KEPT_ANSWERS - 1}", DecisionsPage)
+    assert port.asked == 4 * MAX_KEPT_ANSWERS, "the last one is kept"
     await answers.get("/explain/default/0", DecisionsPage)
-    assert port.asked == 4 * KEPT + 1, "the first one is not"
+    assert port.asked == 4 * MAX_KEPT_ANSWERS + 1, "the first one is not"

@@ -220,7 +220,7 @@ def test_a_return_to_an_older_state_is_kept(path: Path) -> None:
 async def test_a_long_log_is_replaced_by_a_snapshot(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stellwerk_cluster.registry.data_directory._SMALLEST_LOG_BYTES", 1000)
+    monkeypatch.setattr("stellwerk_cluster.registry.data_directory._MIN_LOG_BYTES", 1000)
     with opened(path) as (directory, store):
         entry = store.create("pods", make("a"))
         for number in range(20):

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from stellwerk_kube.cel.bounded_cache import KEPT_BYTES, RecentlyMade
+from stellwerk_kube.cel.bounded_cache import MAX_KEPT_BYTES, RecentlyMade
 from stellwerk_kube.cel.environment import _trees, device_program
 from stellwerk_kube.cel.library.patterns import _patterns, compiled_pattern
 
@@ -27,7 +27,7 @@ def test_large_expressions_of_tenants_take_each_others_place() -> None:
     chain = "||1==1" * 1500
     for number in range(10):
         device_program(f"device.driver=='{number}'{chain}")
-    assert len(_trees) == KEPT_BYTES // len(chain)
+    assert len(_trees) == MAX_KEPT_BYTES // len(chain)
 
 
 def test_patterns_are_kept_by_the_memory_that_they_take() -> None:

@@ -275,7 +275,7 @@ LARGE: dict[str, Callable[[int], str]] = {
 def test_time_is_linear_in_the_text(
     large: Callable[[int], str], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parser, "MAX_CHARACTERS", 2 * size)
+    monkeypatch.setattr(parser, "MAX_EXPRESSION_CHARACTERS", 2 * size)
     text = large(size)
     before = time.process_time()
     with suppress(CompileError):

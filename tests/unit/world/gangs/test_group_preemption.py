@@ -1,5 +1,7 @@
 """Whose eviction makes room for a group: none too many, units whole, terminating pods first."""
 
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_group import parse_pod_group
+from stellwerk.plugins import registry
 from stellwerk.world.gangs import group_preemption
 from stellwerk.world.gangs.group_attempt import GroupRequest, answered, decided_at_once
 from stellwerk.world.gangs.group_decision import decide_group
@@ -309,3 +312,39 @@ def test_pods_away_from_the_members_matter_where_filters_look_further() -> None:
     assert "near" in names
     taken = next(iter(found.nodes.values()))
     assert names == ({"here", "near"} if taken == "n0" else {"near"})
+
+
+_SPARING = """
+from stellwerk.plugin_api import AdmitsVictims, PostFilterResult, unschedulable
+
+
+class Sparing(AdmitsVictims):
+    name = "Sparing"
+
+    def __init__(self, handle, args):
+        pass
+
+    def post_filter(self, state, pod, diagnosis):
+        return PostFilterResult(unschedulable(self.name, "spares some"))
+
+    def admits_victim(self, namespace, victim):
+        return (namespace, victim.name) != ("default", "spared")
+"""
+
+
+def test_a_group_evicts_no_pod_that_a_plugin_of_a_user_does_not_admit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sparing.py").write_text(_SPARING)
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("Sparing", "sparing:Sparing", registry.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group else [])
+    registry._registry.cache_clear()  # noqa: SLF001 what is known stays known in a process
+    try:
+        objects = [make_node("n0", cpu="1"), make_node("n1", cpu="1")]
+        objects += [victim("spared", "n0", priority=-9), victim("other", "n1")]
+        assert victims_of(GroupWorld(*objects), 1) == ["spared"]
+        plugins = {"multiPoint": {"enabled": [{"name": "Sparing"}]}}
+        assert victims_of(GroupWorld(*objects, plugins=plugins), 1) == ["other"]
+    finally:
+        registry._registry.cache_clear()  # noqa: SLF001
