@@ -188,6 +188,10 @@ class NotAList(ApiError):  # noqa: N818 - named for the state of the answer
         super().__init__(act, None, "NotAList", message)
 
 
+class AnswerTooLarge(ApiError):  # noqa: N818 - named for the answer
+    """An answer that was not read to its end, because it is larger than any that makes sense."""
+
+
 class NotLeader(ApiError):  # noqa: N818 - named for the state of this process
     """Not sent: this process does not hold the lease, or its renew deadline has passed."""
 

@@ -86,6 +86,8 @@ class FakeApi:
             request.transport.close()
             return web.Response()
         body = answer.body if answer.body is not None else {"kind": "Status", "status": "Success"}
+        if isinstance(body, bytes):
+            return web.Response(status=answer.status, body=body, headers=answer.headers)
         text = body if isinstance(body, str) else orjson.dumps(body).decode()
         return web.Response(status=answer.status, text=text, headers=answer.headers)
 

@@ -48,6 +48,10 @@ _KEEP_ALIVE_SECONDS: Final = 75.0
 """Time after which a session closes an idle connection."""
 _READ_BUFFER_BYTES: Final = 256 * 1024
 """Bytes that a session buffers of an answer: four times aiohttp's, for the pages of large lists."""
+MAX_ANSWER_BYTES: Final = 32 << 20
+"""Bytes of an answer's body. A page of 250 objects has a few MiB, and the largest object that an
+API server can be given takes 18 MiB as JSON (`transport.MAX_LINE_BYTES`). Parsed, a body takes up
+to ten times as much. Beyond it the rest is not read, and the connection is closed."""
 _DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 
 
@@ -118,10 +122,13 @@ class Credentials:
             connector_owner=shared is None,
             headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
-            response_class=OrjsonResponse,
+            response_class=BoundedResponse,
             middlewares=middlewares,
             proxy=self._proxy,
             read_bufsize=_READ_BUFFER_BYTES,
+            # Nothing packed was asked for. What comes packed is not read, because a small answer
+            # could unpack to gigabytes.
+            auto_decompress=False,
             timeout=timeout or aiohttp.ClientTimeout(),
             trace_configs=traces,
         )
@@ -246,8 +253,39 @@ def context_namespace(
     return Kubeconfig(paths or _DEFAULT_KUBECONFIG, context, SystemClock()).context_namespace()
 
 
-class OrjsonResponse(aiohttp.ClientResponse):
-    """A response whose JSON is parsed by orjson; kopf reads its lists through `json()`."""
+class TooLargeError(aiohttp.ClientError):
+    """A body has more than `MAX_ANSWER_BYTES`."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the answer has more than {MAX_ANSWER_BYTES >> 20} MiB")
+
+
+class BoundedResponse(aiohttp.ClientResponse):
+    """A response of bounded size whose JSON is parsed by orjson; kopf reads lists by `json()`."""
+
+    @override
+    async def read(self) -> bytes:
+        """Read the body.
+
+        Raises:
+            TooLargeError: it is larger than `MAX_ANSWER_BYTES`.
+        """
+        if self._body is None:
+            pieces, size = list[bytes](), 0
+            try:
+                async for piece in self.content.iter_any():
+                    size += len(piece)
+                    if size > MAX_ANSWER_BYTES:
+                        break
+                    pieces.append(piece)
+            except BaseException:
+                self.close()
+                raise
+            if size > MAX_ANSWER_BYTES:
+                self.close()
+                raise TooLargeError
+            self._body = b"".join(pieces)
+        return await super().read()
 
     @override
     async def json(self, **_: Any) -> Any:  # kopf passes nothing; aiohttp's options do not apply

@@ -22,6 +22,7 @@ from stellwerk.client.election import JITTER_FACTOR
 from stellwerk.client.lease import LeaseRecord
 from stellwerk_kube.clock import rfc3339_microseconds
 from stellwerk_kube.errors import ApiError, Conflict, Forbidden, LeaseLostError
+from stellwerk_kube.untrusted_text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,6 +39,11 @@ _Answer = TypeVar("_Answer")
 
 _WATCHDOG_SECONDS: Final = 20.0
 """Time beyond the lease that the health check tolerates (`NewLeaderHealthzAdaptor`)."""
+MAX_DURATION_SECONDS: Final = 3600
+"""Longest time for which a lease is believed without a renewal. Who may create Leases could
+otherwise write one that lasts for 68 years, and nothing would be scheduled."""
+_MAX_HOLDER_CHARACTERS: Final = 300
+"""Characters of a holder's name that the log shows."""
 _MIN_PAUSE_SECONDS: Final = 0.001
 """Shortest pause near a deadline: without it, a clock that runs faster than the loop's would have
 the elector ask again and again."""
@@ -195,15 +201,9 @@ class Elector:
 
     async def _write_over(self, lease: Lease) -> bool:
         """Put this candidate's name and the time into the lease that was read."""
-        before, now = lease.record, rfc3339_microseconds(self._clock.now())
-        mine = before.holder_identity == self._identity
-        record = LeaseRecord(
-            self._identity,
-            self._options.recorded_duration_seconds,
-            before.acquire_time if mine else now,
-            now,
-            before.lease_transitions + (0 if mine else 1),
-        )
+        now = rfc3339_microseconds(self._clock.now())
+        duration_seconds = self._options.recorded_duration_seconds
+        record = lease.record.taken(self._identity, duration_seconds, now)
         self._has_written = True
         sent_at_seconds = self._clock.monotonic()
         return self._held(await self._timely(self._lease.update(lease, record)), sent_at_seconds)
@@ -244,7 +244,7 @@ class Elector:
 
     def _valid_until(self) -> float:
         duration = 0 if self._observed is None else self._observed.record.lease_duration_seconds
-        return self._observed_at_seconds + duration
+        return self._observed_at_seconds + min(duration, MAX_DURATION_SECONDS)
 
     def _observe(self, lease: Lease) -> None:
         """Take in what the API shows; only another record starts its time anew."""
@@ -253,7 +253,14 @@ class Elector:
             self._observed_at_seconds = self._clock.monotonic()
         self._observed = lease
         if self._holder and self._holder != before:
-            logger.info("the leader is %s", self._holder)
+            logger.info("the leader is %s", cut(printable(self._holder), _MAX_HOLDER_CHARACTERS))
+            if lease.record.lease_duration_seconds > MAX_DURATION_SECONDS:
+                logger.warning(
+                    "lease %s says that it lasts for %d s; it is taken %d s after the last renewal",
+                    self._lease.key,
+                    lease.record.lease_duration_seconds,
+                    MAX_DURATION_SECONDS,
+                )
 
     def _held(self, lease: Lease, sent_at_seconds: float) -> bool:
         """Note that the API took this candidate's record; False if the answer came too late."""

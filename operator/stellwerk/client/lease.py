@@ -6,8 +6,10 @@ it replaces, so that of two writes over the same version one fails.
 
 from __future__ import annotations
 
+import logging
 from contextlib import aclosing
 from dataclasses import dataclass
+from http import HTTPStatus
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, urlsplit
@@ -17,7 +19,7 @@ from typing_extensions import override
 
 from stellwerk.client.transport import ApiRequest, RequestClass
 from stellwerk_kube.clock import rfc3339_microseconds, rfc3339_seconds
-from stellwerk_kube.errors import NotFound
+from stellwerk_kube.errors import ApiError, NotFound
 from stellwerk_kube.names import is_subdomain
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
     from stellwerk.client.transport import Transport
     from stellwerk_kube.json_values import JsonObject
+
+logger = logging.getLogger(__name__)
 
 _API_VERSION: Final = "coordination.k8s.io/v1"
 URL_ANNOTATION: Final = "scheduling.stellwerk.dev/url"
@@ -42,6 +46,19 @@ _OWN: Final = frozenset({PUBLIC_KEY_ANNOTATION, POD_ANNOTATION, HOLDER_ANNOTATIO
 _WATCH_SECONDS: Final = 300
 """Time after which the API server ends the watch of the lease."""
 _COMPONENT: Final = "stellwerk"
+_MAX_TRANSITIONS: Final = (1 << 31) - 1
+"""The largest number of transitions that a Lease can hold; the one after it is 0. A stranger may
+have written it, and an API server refuses a larger one."""
+_TOO_MUCH: Final = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+"""Statuses of an update that is refused for what others have written into the lease."""
+_KEPT: Final = ("name", "namespace", "uid", "resourceVersion")
+"""Metadata of a lease without what others have written into it."""
 _RELEASED_SECONDS: Final = 1
 """The duration that a released lease has (`release`)."""
 
@@ -67,6 +84,17 @@ class LeaseRecord:
             "renewTime": self.renew_time,
             "leaseTransitions": self.lease_transitions,
         }
+
+    def taken(self, identity: str, duration_seconds: int, now: str) -> LeaseRecord:
+        """Return the record that a candidate writes over this one, of its own or of another."""
+        if self.holder_identity == identity:
+            return LeaseRecord(
+                identity, duration_seconds, self.acquire_time, now, self.lease_transitions
+            )
+        transitions = self.lease_transitions + 1
+        if not 0 <= transitions <= _MAX_TRANSITIONS:
+            transitions = 0
+        return LeaseRecord(identity, duration_seconds, now, now, transitions)
 
     def released(self, now: datetime) -> LeaseRecord:
         """Return the record by which the lease is free for the next candidate."""
@@ -233,8 +261,23 @@ class ApiLease(LeaseApi):
     @override
     async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
         metadata = self._said(lease.obj.get("metadata") or {}, record)
+        act = f"update lease {self.key}"
         body = {**lease.obj, "metadata": metadata, "spec": record.spec()}
-        return await self._write("PUT", self._path, body, f"update lease {self.key}")
+        try:
+            return await self._write("PUT", self._path, body, act)
+        except ApiError as refused:
+            if refused.status not in _TOO_MUCH:
+                raise
+            logger.warning("%s; writing it without what others have added", refused)
+        # Annotations may have 256 KiB in all. Who fills them could keep every candidate out.
+        bare = {key: metadata[key] for key in _KEPT if key in metadata}
+        body = {
+            "kind": "Lease",
+            "apiVersion": _API_VERSION,
+            "metadata": self._said(bare, record),
+            "spec": record.spec(),
+        }
+        return await self._write("PUT", self._path, body, act)
 
     def _said(self, metadata: Mapping[str, Any], record: LeaseRecord) -> JsonObject:
         """Metadata with the holder's annotations, without those of a holder before it."""

@@ -1,21 +1,31 @@
 """Collections of the API, page by page: the one place that follows `continue` tokens.
 
-Invariant: a page is asked for when the one before it has been dealt with, or `ahead` while it is,
-so that one at a time is in memory, or two.
+Invariants: a page is asked for when the one before it has been dealt with, or `ahead` while it is,
+so that one at a time is in memory, or two; a list ends, also one whose server always names a next
+page.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from stellwerk_kube.errors import NotAList
+from stellwerk_kube.errors import AnswerTooLarge, NotAList
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from stellwerk_kube.json_values import JsonObject
+
+
+MAX_PAGES_SECONDS: Final = 600.0
+"""Time after which a list by pages is given up. An API server keeps the version that the pages show
+for five minutes, so that it refuses a later page itself."""
+_SMALLER_PAGES: Final = 8
+"""Factor by which pages are made smaller after one that was too large to be read."""
+_ITEMS_AFTER_ALL: Final = 250
+"""Items of a page where all in one was too large."""
 
 
 async def pages(
@@ -35,8 +45,11 @@ async def pages(
             at the same time. To be closed by the caller.
 
     Raises:
-        ApiError: what `get` raises; 410 (Gone) where the pages have expired meanwhile.
+        ApiError: what `get` raises; 410 (Gone) where the pages have expired meanwhile. A page that
+            is too large is asked for again in smaller ones, down to single items.
+        NotAList: the list does not end.
     """
+    give_up_at_seconds = asyncio.get_running_loop().time() + MAX_PAGES_SECONDS
     query = {"limit": str(limit)} if limit else {}
     joint = "&" if "?" in path else "?"
 
@@ -46,8 +59,16 @@ async def pages(
     following: asyncio.Future[JsonObject] | None = None
     try:
         while True:
-            page = await (ask() if following is None else following)
-            following, token = None, _continue(page)
+            try:
+                page = await (ask() if following is None else following)
+            except AnswerTooLarge:
+                if limit == 1:
+                    raise
+                following = None
+                limit = max(limit // _SMALLER_PAGES, 1) if limit else _ITEMS_AFTER_ALL
+                query["limit"] = str(limit)
+                continue
+            following, token = None, _next_token(path, page, query, give_up_at_seconds)
             if token:
                 query["continue"] = token
                 following = asyncio.ensure_future(ask()) if ahead else None
@@ -63,10 +84,21 @@ async def pages(
                 following.exception()  # it is known to have been asked for in vain
 
 
-def _continue(page: object) -> str:
-    """The token of the next page; empty: there is none, or the caller will find that it is none."""
+def _next_token(path: str, page: object, query: dict[str, str], give_up_at_seconds: float) -> str:
+    """Return the token of the next page; empty: there is none, or the caller will find no page.
+
+    Raises:
+        NotAList: the list does not end.
+    """
     metadata = page.get("metadata") if isinstance(page, dict) else None
-    return (metadata.get("continue") or "") if isinstance(metadata, dict) else ""
+    token = metadata.get("continue") if isinstance(metadata, dict) else None
+    if not isinstance(token, str) or not token:
+        return ""
+    if token == query.get("continue"):
+        raise NotAList(f"list {path}", "a page of the list continues with itself")
+    if asyncio.get_running_loop().time() > give_up_at_seconds:
+        raise NotAList(f"list {path}", f"the list has not ended after {MAX_PAGES_SECONDS:.0f} s")
+    return token
 
 
 def checked_page(page: object, kind: str) -> JsonObject:

@@ -60,6 +60,10 @@ class WatchHandlers(Protocol):
         """The first list of the kind is complete (or the kind is absent, and so empty)."""
         ...
 
+    def on_unlisted(self, kind: str, state: str) -> None:  # noqa: ARG002 - a default
+        """The first list of the kind is not complete: how far it is, or what has ended it."""
+        return
+
     def on_lack(self, kind: str, lack: Lack | None) -> None:  # noqa: ARG002 - a default
         """The kind cannot be watched, for this reason; None: it can be, and was listed."""
         return

@@ -162,6 +162,8 @@ class Delivery:
         """The uids of the events since then; None: no list is in progress."""
         self._changed: dict[str, JsonObject] = {}
         """By uid, the items of the list in progress that differ from what is known."""
+        self._failure = ""
+        """The reason for which the last list ended that was to be the first complete one."""
         self._unavailable: str | None = None
         """The reason for which the kind cannot be watched; None: it can."""
 
@@ -266,6 +268,30 @@ class Delivery:
         before = self._known.get(uid)
         if before is None or before.resource_version != now.resource_version:
             self._changed[uid] = obj
+
+    def not_listed(self, count: int, failure: str = "") -> None:
+        """Note why the first list of the kind is not complete.
+
+        Args:
+            count: the objects that the list in progress has shown so far.
+            failure: what ended a list; it is shown beside the lists that follow.
+        """
+        if self.synced:
+            return
+        self._failure = failure or self._failure
+        progress = f"{count:,} objects so far" if count else ""
+        state = "; the one before: ".join(filter(None, (progress, self._failure)))
+        self._events.on_unlisted(self.watched.kind, state)
+
+    async def drop_listing(self) -> None:
+        """Forget a list that is given up; before the kind is synced, all that it has shown."""
+        self._unmet, self._news, self._changed = KnownObjects(), None, {}
+        step = 0
+        while not self.synced and self._known:
+            self.deliver_tombstone(next(iter(self._known)))
+            step += 1
+            if step % MAX_EVENTS_PER_SLICE == 0:
+                await asyncio.sleep(0)
 
     async def end_listing(self) -> None:
         """Apply the complete list: what it did not show is gone, and the kind is synced.

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stellwerk import garbage
 from stellwerk.client.paging import checked_page, pages
 from stellwerk.handlers.delivery import MAX_EVENTS_PER_SLICE
+from stellwerk.memory import MemoryUse, memory_use
 from stellwerk_kube.errors import NotAList, SchedulerError, Throttled, Unavailable
 from stellwerk_kube.untrusted_text import cut, printable
 
@@ -37,6 +38,12 @@ logger = logging.getLogger(__name__)
 _ITEMS_PER_PAGE: Final = 250
 """Objects on a page of a list. A page is parsed at once, which stalls the event loop, and the next
 one arrives while this one is handled: pages of 500 would take 9 MiB more."""
+MAX_STREAM_SECONDS: Final = 120.0
+"""Time after which a streamed list that has not ended is read by pages: a million pods take less
+than a minute."""
+MAX_MEMORY_SHARE: Final = 0.9
+"""Share of the process's memory above which a list is given up. The kernel ends a process that goes
+beyond its limit, and then nothing says why."""
 _MAX_REASON_CHARACTERS: Final = 200
 """Characters of a server's refusal that the log shows."""
 _MAX_VERSION_DIGITS: Final = 20
@@ -115,6 +122,10 @@ class StreamSlice:
         self._events, self._used_up = 0, False
 
 
+class ListWithoutEnd(SchedulerError):  # noqa: N818 - named for what the server sends
+    """A list was given up, because it takes too long or more memory than there is."""
+
+
 class Reflector:
     """One kind's list, the watch that follows it, and the version from which it is resumed.
 
@@ -129,13 +140,17 @@ class Reflector:
         client: ClusterClient,
         metrics: Metrics,
         on_refused: Callable[[str, str], None] = lambda _plural, _reason: None,
+        memory: Callable[[], MemoryUse] = memory_use,
     ) -> None:
         """Know nothing of the kind.
 
         `on_refused` gets the plural of a list that was not streamed, and why, once the list was
-        read by pages: only then is it known that the server is not away.
+        read by pages: only then is it known that the server is not away. `memory` says how much the
+        process takes, and may take.
         """
         self._delivery = delivery
+        self._kind = delivery.watched.api_kind
+        self._memory = memory
         self._client = client
         self._metrics = metrics
         self._on_refused = on_refused
@@ -178,6 +193,10 @@ class Reflector:
                 await self._follow(events)
         except (Unavailable, Throttled, OSError):  # the server is away: what was seen still holds
             raise
+        except ListWithoutEnd:
+            await self._delivery.drop_listing()
+            self._pages_next, self._resume_version = not self._pages_next, None
+            raise
         except Exception:
             self._pages_next = self._resume_version is None and not self._pages_next
             self._resume_version = None
@@ -212,9 +231,11 @@ class Reflector:
         Raises:
             NotAList: it is something else, as of a server that knows no streamed lists.
             WatchError: it ended early, or in an error.
+            ListWithoutEnd: it does not end.
         """
-        delivery, kind = self._delivery, self._delivery.watched.api_kind
+        delivery, kind = self._delivery, self._kind
         act, count, is_news = f"list {kind} objects", 0, False
+        began_seconds = time.monotonic()
         delivery.begin_listing()
         try:
             async for event in self._prepared(events):
@@ -225,8 +246,8 @@ class Reflector:
                     raise _list_error(obj, is_first=not count)
                 if event_type not in EVENT_TYPES:
                     raise NotAList(act, f"the answer is no event but {event!r:.80}")
-                if isinstance(obj, dict) and obj.get("kind", kind) != kind:
-                    raise NotAList(act, f"the list has an item of the kind {obj['kind']!r:.80}")
+                if (other := self._other_kind(obj)) is not None:
+                    raise NotAList(act, f"the list has an item of the kind {other!r:.80}")
                 # What is listed is added: what happens meanwhile comes after all that.
                 is_news = is_news or event_type != "ADDED"
                 if is_news:
@@ -237,8 +258,7 @@ class Reflector:
                 if count % MAX_EVENTS_PER_SLICE == 0:
                     delivery.heard()
                     await asyncio.sleep(0)
-                if count % _ITEMS_PER_PAGE == 0 and not delivery.synced:
-                    garbage.freeze()
+                self._check_stream(act, count, began_seconds)
         except StreamRefused as refused:
             self._refusal = str(refused)
             logger.debug("%s are listed by pages: %s", delivery.watched.plural, refused)
@@ -246,8 +266,13 @@ class Reflector:
         raise WatchError("the stream ended before the list did")
 
     async def _read_pages(self) -> None:
-        """Deliver the whole list, page by page."""
-        delivery, kind = self._delivery, self._delivery.watched.api_kind
+        """Deliver the whole list, page by page.
+
+        Raises:
+            ApiError: a page cannot be read, or there are pages without end.
+            ListWithoutEnd: it takes more memory than there is.
+        """
+        delivery, kind = self._delivery, self._kind
         version, count = "", 0
         delivery.begin_listing()
         path = delivery.watched.path
@@ -263,12 +288,36 @@ class Reflector:
                     count += 1
                     if count % MAX_EVENTS_PER_SLICE == 0:
                         await asyncio.sleep(0)
-                if not delivery.synced:
-                    garbage.freeze()
+                self._check_memory(f"list {kind} objects", count)
         await self._end_list(version)
         if self._refusal:
             self._on_refused(delivery.watched.plural, self._refusal)
             self._refusal = ""
+
+    def _check_stream(self, act: str, count: int, began_seconds: float) -> None:
+        """Check after each object of a streamed list that it may go on.
+
+        Raises:
+            ListWithoutEnd: it takes too long, or more memory than there is.
+        """
+        if time.monotonic() - began_seconds > MAX_STREAM_SECONDS:
+            seconds = f"{MAX_STREAM_SECONDS:.0f} s"
+            raise ListWithoutEnd(f"{act}: no end after {count:,} objects and {seconds}")
+        if count % _ITEMS_PER_PAGE == 0:
+            self._check_memory(act, count)
+
+    def _check_memory(self, act: str, count: int) -> None:
+        """Note how far a list is; what it has made so far is not looked through for cycles again.
+
+        Raises:
+            ListWithoutEnd: the process has little memory left.
+        """
+        use = self._memory()
+        if use.share > MAX_MEMORY_SHARE:
+            raise ListWithoutEnd(f"{act}: given up after {count:,} objects, with {use}")
+        if not self._delivery.synced:
+            self._delivery.not_listed(count)
+            garbage.freeze()
 
     async def _end_list(self, version: str) -> None:
         """Complete the list in the delivery, and watch the kind from the list's version on."""
@@ -304,10 +353,8 @@ class Reflector:
                 continue
             self._delivery.heard()
             event_type, obj = type_and_object(event)
-            if event_type == "ERROR":
-                if isinstance(obj, dict) and obj.get("code") == _EXPIRED:
-                    return False
-                raise WatchError(f"an error in the stream: {obj!r:.500}")
+            if self._says_expired(event_type, obj):
+                return False
             this_event = event_id(obj)
             if to_repeat is not None:
                 if this_event != to_repeat:
@@ -324,6 +371,20 @@ class Reflector:
             elif event_type != "BOOKMARK":
                 self._delivery.skip_event(event)
         return to_repeat is None or not self._is_restored_in_silence(to_repeat)
+
+    def _says_expired(self, event_type: str | None, obj: object) -> bool:
+        """Return whether an event says that the server has forgotten the version.
+
+        Raises:
+            WatchError: it says another error, or is of another kind.
+        """
+        if event_type == "ERROR":
+            if isinstance(obj, dict) and obj.get("code") == _EXPIRED:
+                return True
+            raise WatchError(f"an error in the stream: {obj!r:.500}")
+        if (other := self._other_kind(obj)) is not None:
+            raise WatchError(f"an event of another kind in the stream: {other!r:.80}")
+        return False
 
     def _is_restored_in_silence(self, to_repeat: EventId) -> bool:
         """Return whether the server had time to repeat an event, and did not.
@@ -368,6 +429,8 @@ class Reflector:
             version = int(shown)
             if event_type not in EVENT_TYPES or version <= self._highest_version:
                 return False
+            if obj.get("kind", self._kind) != self._kind:
+                return False
         except (LookupError, TypeError, ValueError):
             return False
         self.gave_news = True
@@ -377,6 +440,11 @@ class Reflector:
         self._delivery.heard()
         self._delivery.deliver(event_type, obj)
         return True
+
+    def _other_kind(self, obj: object) -> object:
+        """Return the kind that an object says, if it is another one; None if it says none."""
+        said = obj.get("kind", self._kind) if isinstance(obj, dict) else self._kind
+        return None if said == self._kind else said
 
     def _advance(self, this_event: EventId, *, is_bookmark: bool) -> None:
         """Note how far the server has come; what it repeats or sends late changes nothing."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import kopf
 import orjson
 
+from stellwerk.client.transport import lines_of
 from stellwerk.handlers.reflector import (
     EVENT_TYPES,
     LARGE_EVENT_CHARACTERS,
@@ -71,6 +72,7 @@ _PRIVATE_PARTS: Final = (
         {"raw_event", "registry", "settings", "insights"},
     ),
     (references, "Insights", set[str]()),
+    (api, "iter_jsonlines", {"content"}),
     (errors, "APITooManyRequestsError", set[str]()),
     (errors, "APISessionClosed", set[str]()),
     (errors, "APIServerError", set[str]()),
@@ -181,8 +183,8 @@ class KindWatchers:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Replace kopf's watcher, and its JSON parser of streams, while the block lasts."""
-        kopfs_watcher = queueing.watcher
+        """Replace kopf's watcher, and how its streams are parsed, while the block lasts."""
+        kopfs_watcher, kopfs_lines = queueing.watcher, api.iter_jsonlines
 
         async def watcher(*, resource: references.Resource, **arguments: Any) -> None:
             delivery = self._deliveries.get((resource.group, resource.plural))
@@ -199,12 +201,12 @@ class KindWatchers:
                     self._watching.discard(watcher_of)
 
         queueing.watcher = watcher
-        vars(api)["json"] = _Orjson
+        vars(api).update(json=_Orjson, iter_jsonlines=lines_of)
         try:
             yield
         finally:
             queueing.watcher = kopfs_watcher
-            vars(api)["json"] = json
+            vars(api).update(json=json, iter_jsonlines=kopfs_lines)
 
     def _on_refused(self, plural: str, reason: str) -> None:
         """Say once for all kinds that the server streams no lists, now that pages have shown one.
@@ -326,6 +328,7 @@ class KindWatchers:
             except Exception as error:  # noqa: BLE001 - whatever it is, the kind must be watched
                 failed = True
                 failures = 1 if reflector.gave_news else failures + 1
+                delivery.not_listed(0, in_words(error))
                 self._metrics.watch_failures.labels(delivery.watched.kind).inc()
                 if failures % _FAILURES_PER_LINE == 1:
                     logger.warning(

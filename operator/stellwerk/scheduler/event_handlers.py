@@ -41,10 +41,13 @@ from stellwerk.world.world import World, is_of_plugins
 from stellwerk_kube.compatibility import Compatibility
 from stellwerk_kube.json_values import JsonObject, text_map
 from stellwerk_kube.node import parse_node
+from stellwerk_kube.untrusted_text import cut, printable
 
 logger = logging.getLogger(__name__)
 Parsed = TypeVar("Parsed")
 DELETED: Final = "DELETED"
+MAX_STATE_CHARACTERS: Final = 300
+"""Characters of a state of a list that `/readyz` shows: a server's refusal may be long."""
 
 _UNOBSERVED: Final = nullcontext()
 
@@ -87,6 +90,8 @@ class SyncBarrier:
 
     def __init__(self, kinds: frozenset[str]) -> None:
         self._missing = set(kinds)
+        self._states: dict[str, str] = {}
+        """By kind, how far its first list is, or what has ended it."""
         self._complete = asyncio.Event()
         self._applying: set[str] = set()
         self.is_applying = False
@@ -97,13 +102,24 @@ class SyncBarrier:
     def on_synced(self, kind: str) -> None:
         """Note that a kind's first list is complete."""
         self._missing.discard(kind)
+        self._states.pop(kind, None)
         if not self._missing:
             self._complete.set()
 
+    def on_unlisted(self, kind: str, state: str) -> None:
+        """Note why a kind's first list is not complete."""
+        if kind in self._missing:
+            self._states[kind] = cut(printable(state), MAX_STATE_CHARACTERS)
+
     def unready(self) -> str | None:
         """Return why nothing can be decided yet; None: it can."""
-        missing = ", ".join(sorted(self._missing))
-        return f"waiting for the first list of {missing}" if missing else None
+        if not self._missing:
+            return None
+        missing = (
+            f"{kind} ({self._states[kind]})" if kind in self._states else kind
+            for kind in sorted(self._missing)
+        )
+        return f"waiting for the first list of {', '.join(missing)}"
 
     async def wait(self) -> None:
         """Wait until nothing is missing."""
@@ -466,6 +482,10 @@ class EventHandlers(WatchHandlers):
     @override
     def on_version(self, kind: str, version: str) -> None:
         self.world.versions[kind] = version
+
+    @override
+    def on_unlisted(self, kind: str, state: str) -> None:
+        self.barrier.on_unlisted(kind, state)
 
     @override
     def on_lack(self, kind: str, lack: Lack | None) -> None:

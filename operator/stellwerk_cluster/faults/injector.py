@@ -7,7 +7,9 @@ strikes, the handler's answer leaves as it is.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -19,7 +21,11 @@ from aiohttp import web
 from stellwerk_cluster.faults.plan import parse_request
 from stellwerk_cluster.faults.table import (
     Delay,
+    Drip,
+    EndlessPages,
     FalseSuccess,
+    GzipBomb,
+    HalfAnswer,
     Hang,
     HttpDate,
     InjectedAnswer,
@@ -41,6 +47,13 @@ _log = logging.getLogger(__name__)
 _JSON: Final = "application/json"
 _POLL_SECONDS: Final = 0.02
 """Pause between two looks at a condition for which an outage waits."""
+_BOMB_BLOCK_BYTES: Final = 1 << 22
+"""Bytes that are packed at a time for a `GzipBomb`."""
+_GZIP_BITS: Final = 31
+"""zlib's number for the form of gzip, with the largest window."""
+
+_FIRST_AGAIN: Final = "first-again-"
+"""The beginning of a `continue` token that leads to the first page again."""
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 RequestFactory: TypeAlias = Callable[..., web.BaseRequest]
@@ -84,6 +97,8 @@ class FaultInjector:
         self._clock = clock
         self._history = history
         self._away = 0
+        self._rounds = itertools.count(1)
+        """Numbers of the pages after which `EndlessPages` begins anew."""
         self._busy: dict[int, asyncio.Transport] = {}
 
     def request(self, factory: RequestFactory) -> RequestFactory:
@@ -156,6 +171,7 @@ class FaultInjector:
         answer = await self._in_its_place(request, strikes)
         if answer is not None:
             return answer
+        self._disturb_bytes(request, strikes)
         of_stream = [strike for strike in strikes if isinstance(strike.fault, StreamFault)]
         if of_stream:
             return await self._disturbed(request, of_stream)
@@ -169,21 +185,56 @@ class FaultInjector:
         """The response of the first fault that keeps the API's answer from the client."""
         for strike in strikes:
             match strike.fault:
-                case Reset():
+                case Reset() | Hang() | LostAnswer() as fault:
+                    if isinstance(fault, Hang):
+                        await asyncio.sleep(strike.draws.within(fault.seconds))
+                    elif isinstance(fault, LostAnswer):
+                        await self._handler(request)
                     return _reset(request)
                 case InjectedAnswer() as fault:
                     return self._made_up(fault, strike.number)
                 case FalseSuccess():
                     return await _false_success(request)
-                case Hang() as fault:
-                    await asyncio.sleep(strike.draws.within(fault.seconds))
-                    return _reset(request)
-                case LostAnswer():
-                    await self._handler(request)
-                    return _reset(request)
+                case GzipBomb() | EndlessPages() as fault:
+                    return await self._never_ending(request, fault)
                 case _:
                     pass
         return None
+
+    @staticmethod
+    def _disturb_bytes(request: web.BaseRequest, strikes: list[Strike]) -> None:
+        """Have the writer send what the handler answers in pieces, or half of it."""
+        of_bytes = [strike for strike in strikes if isinstance(strike.fault, Drip | HalfAnswer)]
+        if not of_bytes:
+            return
+        writer = _disturbed_writer(request)
+        for strike in of_bytes:
+            match strike.fault:
+                case Drip() as fault:
+                    writer.drip(fault)
+                case HalfAnswer() as fault:
+                    writer.halve(strike.draws.within(fault.seconds))
+                case _:
+                    pass
+
+    async def _never_ending(
+        self, request: web.BaseRequest, fault: GzipBomb | EndlessPages
+    ) -> web.StreamResponse:
+        """Answer with a bomb, or with a page after which more come: after the last, the first."""
+        if isinstance(fault, GzipBomb):
+            return await _gzip_bomb(request, fault.bytes)
+        token = request.query.get("continue", "")
+        if token.startswith(_FIRST_AGAIN):
+            request = request.clone(rel_url=request.rel_url.without_query_params("continue"))
+        response = await self._handler(request)
+        if not isinstance(response, web.Response) or not isinstance(response.body, bytes):
+            return response
+        try:
+            page = orjson.loads(response.body)
+            page["metadata"].setdefault("continue", f"{_FIRST_AGAIN}{next(self._rounds)}")
+        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
+            return response  # a refusal, or a list in another form
+        return _json(page, response.status, {})
 
     def _made_up(self, fault: InjectedAnswer, number: int) -> web.Response:
         form = fault.retry_after[number % len(fault.retry_after)]
@@ -203,9 +254,7 @@ class FaultInjector:
         self, request: web.BaseRequest, strikes: list[Strike]
     ) -> web.StreamResponse:
         """A watch whose lines leave as a schedule says."""
-        writer = request.writer
-        if not isinstance(writer, DisturbedWriter):
-            raise TypeError("the server was not given the factory of requests")
+        writer = _disturbed_writer(request)
         writer.disturb(LineSchedule(strikes, self._plan, self._clock.monotonic()))
         answering = asyncio.ensure_future(self._handler(request))
         pumping = asyncio.ensure_future(writer.pump())
@@ -228,6 +277,30 @@ class FaultInjector:
         if not response.prepared:
             writer.disturb(None)  # it was no stream: a refusal, as a whole
         return response
+
+
+def _disturbed_writer(request: web.BaseRequest) -> DisturbedWriter:
+    writer = request.writer
+    if not isinstance(writer, DisturbedWriter):
+        raise TypeError("the server was not given the factory of requests")
+    return writer
+
+
+async def _gzip_bomb(request: web.BaseRequest, size: int) -> web.StreamResponse:
+    """Send so many packed spaces, of which no more than a block is held at a time."""
+    response = web.StreamResponse(headers={"Content-Type": _JSON, "Content-Encoding": "gzip"})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    packer = zlib.compressobj(wbits=_GZIP_BITS)
+    while size > 0:
+        packed = packer.compress(b" " * min(size, _BOMB_BLOCK_BYTES))
+        size -= _BOMB_BLOCK_BYTES
+        if packed:
+            await response.write(packed)
+        await asyncio.sleep(0)
+    await response.write(packer.flush())
+    await response.write_eof()
+    return response
 
 
 async def _false_success(request: web.BaseRequest) -> web.Response:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from stellwerk_cluster.faults.table import WATCH, Outage, StreamFault
+from stellwerk_cluster.faults.table import LIST, WATCH, EndlessPages, Outage, StreamFault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -225,6 +225,8 @@ class FaultPlan:
 def _matches(fault: AnyFault, asked: RequestAttributes) -> bool:
     """Whether the entry is about such requests, at whatever time."""
     if isinstance(fault, Outage) or (isinstance(fault, StreamFault) and asked.verb != WATCH):
+        return False
+    if isinstance(fault, EndlessPages) and asked.verb != LIST:
         return False
     if isinstance(fault, StreamFault) and fault.of_lists and not asked.begins_with_list:
         return False

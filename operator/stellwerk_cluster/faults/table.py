@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 WATCH: Final = "watch"
+LIST: Final = "list"
 Verb: TypeAlias = Literal[
     "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"
 ]
@@ -279,6 +280,85 @@ class Drop(EventFault):
     fault: Literal["drop"] = "drop"
 
 
+class EndlessList(StreamFault):
+    """A list that a watch begins with goes on with objects that do not exist, without end."""
+
+    fault: Literal["endlessList"] = "endlessList"
+    per_second: Annotated[float, Field(gt=0, le=1e6)] = 1000.0
+
+
+class NoBookmarks(StreamFault):
+    """Bookmarks never come, the one that ends a list among them."""
+
+    fault: Literal["noBookmarks"] = "noBookmarks"
+
+
+class OlderVersions(EventFault):
+    """The object of an event says an older resourceVersion than it has."""
+
+    fault: Literal["olderVersions"] = "olderVersions"
+    by: int = Field(default=1000, ge=1)
+    """The difference between the two versions; no version falls below 1."""
+
+
+class Twins(EventFault):
+    """After an event its object comes again under another uid: one name, two objects."""
+
+    fault: Literal["twins"] = "twins"
+
+
+class LongLines(EventFault):
+    """The object of an event has an annotation that makes its line so long."""
+
+    fault: Literal["longLines"] = "longLines"
+    bytes: int = Field(default=10_000_000, ge=1, le=1 << 30)
+
+
+class OtherKind(EventFault):
+    """The object of an event says that it is of another kind."""
+
+    fault: Literal["otherKind"] = "otherKind"
+    kind: Annotated[str, StringConstraints(min_length=1)] = "ConfigMap"
+
+
+# --- of the bytes of answers ----------------------------------------------------------------------
+
+
+class Drip(Fault):
+    """The body of an answer, or of a watch, comes a few bytes at a time."""
+
+    fault: Literal["drip"] = "drip"
+    bytes: int = Field(default=1, ge=1)
+    seconds: NotNegative = 0.001
+    """The pause after each piece."""
+
+
+class HalfAnswer(Fault):
+    """A body stops in its middle; the connection stays open, and is reset at last."""
+
+    fault: Literal["halfAnswer"] = "halfAnswer"
+    seconds: Seconds = (60.0, 60.0)
+
+
+class GzipBomb(Fault):
+    """The answer is packed, though no client asked for that, and unpacks to so many spaces."""
+
+    fault: Literal["gzipBomb"] = "gzipBomb"
+    bytes: int = Field(default=1 << 30, ge=1, le=1 << 40)
+
+
+class EndlessPages(Fault):
+    """Each page of a list says that it is not the last, and after the last the first one comes."""
+
+    fault: Literal["endlessPages"] = "endlessPages"
+
+    @model_validator(mode="after")
+    def _lists(self) -> EndlessPages:
+        if self.verbs and LIST not in self.verbs:
+            raise PydanticCustomError("verbs", "it strikes lists only, and verbs leaves them out")
+        return self
+
+
 # --- of the server --------------------------------------------------------------------------------
 
 
@@ -324,6 +404,16 @@ AnyFault = Annotated[
     | Reorder
     | Repeat
     | Drop
+    | EndlessList
+    | NoBookmarks
+    | OlderVersions
+    | Twins
+    | LongLines
+    | OtherKind
+    | Drip
+    | HalfAnswer
+    | GzipBomb
+    | EndlessPages
     | Outage,
     Field(discriminator="fault"),
 ]

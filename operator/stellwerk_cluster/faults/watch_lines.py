@@ -1,8 +1,8 @@
 """The lines that a watch with faults sends, and their times.
 
 `watch_writer` asks for them. Pure: it is given the lines and the time, and writes nothing.
-Invariant: but for lines that a fault drops, ends or reorders, every line leaves once, whole and in
-order.
+Invariant: but for lines that a fault drops, ends, reorders, rewrites or makes up, every line leaves
+once, whole and in order.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from stellwerk_cluster.faults import rewritten_lines
 from stellwerk_cluster.faults.table import (
     CutLine,
     Drop,
+    EndlessList,
     EventFault,
     Late,
+    LongLines,
+    NoBookmarks,
+    OlderVersions,
+    OtherKind,
     Reorder,
     Repeat,
     Silence,
     StreamEnding,
     StreamError,
+    Twins,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +71,9 @@ def status_body(code: int, reason: str | None, message: str) -> JsonObject:
 
 
 _BOOKMARK: Final = b'{"type":"BOOKMARK"'
+_LIST_END: Final = b"k8s.io/initial-events-end"
+_MAX_MADE_UP: Final = 1000
+"""Lines that are made up at a time, however long the last time is ago."""
 _MAX_REMEMBERED_LINES: Final = 1000
 """Lines of a watch that a fault can repeat."""
 NEVER: Final = float("inf")
@@ -93,6 +103,16 @@ class LineSchedule:
         self._of_events = [
             (strike, strike.fault) for strike in strikes if isinstance(strike.fault, EventFault)
         ]
+        self._no_bookmarks = [
+            (strike, strike.fault) for strike in strikes if isinstance(strike.fault, NoBookmarks)
+        ]
+        self._endless_lists = [
+            (strike, strike.fault) for strike in strikes if isinstance(strike.fault, EndlessList)
+        ]
+        self._endless: EndlessList | None = None
+        """The fault that makes lines up now, in place of a list's end."""
+        self._endless_since_seconds = now_seconds
+        self._made_up = 0
         reorders = [fault for _, fault in self._of_events if isinstance(fault, Reorder)]
         self._in_order = not reorders
         self._per_object = not any(fault.same_object for fault in reorders)
@@ -113,6 +133,8 @@ class LineSchedule:
         if self.close is not None:
             return
         if line.startswith(_BOOKMARK):
+            if self._withholds(line, now_seconds):
+                return
             # It says that everything before it has been sent, so nothing may be left behind it.
             self._push(line, max(now_seconds, self._latest_of_all_seconds))
             return
@@ -128,7 +150,7 @@ class LineSchedule:
     def due(self, now_seconds: float) -> list[bytes]:
         """The lines that leave now; `close` may be set afterwards."""
         self._end_by_time(now_seconds)
-        lines = []
+        lines = self._invented(now_seconds)
         while self._waiting and self._waiting[0][0] <= now_seconds:
             lines.append(heapq.heappop(self._waiting)[2])
         return lines
@@ -142,12 +164,44 @@ class LineSchedule:
     def next_seconds(self) -> float:
         """The time of the next thing to do."""
         ends = [self._end_seconds(strike, ending) for strike, ending in self._endings]
+        if self._endless is not None:
+            made_for_seconds = (self._made_up + 1) / self._endless.per_second
+            ends.append(self._endless_since_seconds + made_for_seconds)
         return min([self._waiting[0][0] if self._waiting else NEVER, *ends])
+
+    # --- bookmarks ------------------------------------------------------------------------------
+
+    def _withholds(self, bookmark: bytes, now_seconds: float) -> bool:
+        """Return whether a fault keeps a bookmark back, perhaps with made-up objects in its place.
+
+        A list without end is one that never says so: other bookmarks pass it.
+        """
+        for strike, fault in self._no_bookmarks:
+            if self._plan.is_due(fault):
+                self._plan.struck[strike.title] += 1
+                return True
+        for strike, endless in self._endless_lists:
+            if _LIST_END in bookmark and self._plan.is_due(endless):
+                self._plan.struck[strike.title] += 1
+                self._endless, self._endless_since_seconds = endless, now_seconds
+                return True
+        return False
+
+    def _invented(self, now_seconds: float) -> list[bytes]:
+        """The made-up lines that are due; when the fault's time is over, nothing comes any more."""
+        if self._endless is None or not self._plan.is_due(self._endless):
+            self._endless = None
+            return []
+        wanted = int((now_seconds - self._endless_since_seconds) * self._endless.per_second)
+        first = self._made_up
+        self._made_up = min(max(wanted, first), first + _MAX_MADE_UP)
+        like = self._recent[-1] if self._recent else None
+        return [rewritten_lines.made_up(like, each) for each in range(first, self._made_up)]
 
     # --- single events --------------------------------------------------------------------------
 
     def _disturb(self, line: bytes, now_seconds: float) -> None:
-        due_seconds, copies = now_seconds, 1
+        due_seconds, copies, twins = now_seconds, 1, list[bytes]()
         for strike, fault in self._of_events:
             chosen = strike.draws.fraction("event", self._events) < fault.share
             if not (chosen and _is_of(fault, line) and self._plan.is_due(fault)):
@@ -160,8 +214,13 @@ class LineSchedule:
                     copies = max(copies, fault.events + 1)
                 case Late() | Reorder():
                     due_seconds += strike.draws.within(fault.seconds, "seconds", self._events)
+                case Twins():
+                    twins.append(rewritten_lines.twin(line))
+                case _:
+                    line = _rewritten(fault, line)
         due_seconds = self._after_those_before(line, due_seconds)
-        self._push(line, due_seconds)
+        for each in (line, *twins):
+            self._push(each, due_seconds)
         if copies > 1:
             for earlier in list(self._recent)[1 - copies :]:
                 self._push(earlier, due_seconds)
@@ -220,6 +279,18 @@ class LineSchedule:
                 self.close = Close(error)
             case _:
                 self.close = Close()
+
+
+def _rewritten(fault: EventFault, line: bytes) -> bytes:
+    match fault:
+        case OlderVersions():
+            return rewritten_lines.older(line, fault.by)
+        case LongLines():
+            return rewritten_lines.padded(line, fault.bytes)
+        case OtherKind():
+            return rewritten_lines.of_kind(line, fault.kind)
+        case _:
+            return line
 
 
 def _is_of(fault: EventFault, line: bytes) -> bool:

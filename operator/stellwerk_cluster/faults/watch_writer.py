@@ -18,6 +18,7 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from multidict import CIMultiDict
 
+    from stellwerk_cluster.faults.table import Drip
     from stellwerk_cluster.faults.watch_lines import Close, LineSchedule
     from stellwerk_kube.clock import Clock
 
@@ -37,6 +38,8 @@ class DisturbedWriter(AbstractStreamWriter):
         self._half_line = b""
         self._news = asyncio.Event()
         self._over = False
+        self._drip: Drip | None = None
+        self._half_seconds: float | None = None
         self.closing = False
         """Whether a fault has begun to end the stream."""
 
@@ -44,13 +47,37 @@ class DisturbedWriter(AbstractStreamWriter):
         """Let the lines of the body out as the schedule says; None: as they come."""
         self._schedule = schedule
 
+    def drip(self, fault: Drip) -> None:
+        """Send every body in small pieces."""
+        self._drip = fault
+
+    def halve(self, silent_seconds: float) -> None:
+        """Send half of what the body begins with, and reset the connection after this time."""
+        self._half_seconds = silent_seconds
+
+    async def _send(self, data: bytes | bytearray | memoryview) -> None:
+        """Write bytes of a body, as the faults of bytes have it."""
+        if self._half_seconds is not None and data:
+            await self._inner.write(bytes(data[: (len(data) + 1) // 2]))
+            self.closing = True
+            await asyncio.sleep(self._half_seconds)
+            self._over = True
+            reset(self._inner.transport)
+            raise ConnectionResetError("a fault has ended the answer")
+        if self._drip is None:
+            await self._inner.write(data)
+            return
+        for begin in range(0, len(data), self._drip.bytes):
+            await self._inner.write(data[begin : begin + self._drip.bytes])
+            await asyncio.sleep(self._drip.seconds)
+
     async def pump(self) -> None:
         """Write lines when they are due; returns when a fault has ended the stream."""
         schedule = self._schedule
         while schedule is not None:
             lines = schedule.due(self._clock.monotonic())
             if lines:
-                await self._inner.write(b"".join(lines))
+                await self._send(b"".join(lines))
             if schedule.close is not None:
                 await self._close(schedule.close)
                 return
@@ -63,7 +90,7 @@ class DisturbedWriter(AbstractStreamWriter):
     async def _close(self, close: Close) -> None:
         self.closing = True
         if close.last:
-            await self._inner.write(close.last)
+            await self._send(close.last)
         await asyncio.sleep(close.silent_seconds)
         self._over = True
         if close.reset:
@@ -74,7 +101,7 @@ class DisturbedWriter(AbstractStreamWriter):
     @override
     async def write(self, chunk: bytes | bytearray | memoryview) -> None:
         if self._schedule is None:
-            await self._inner.write(chunk)
+            await self._send(chunk)
             return
         if self._over:
             raise ConnectionResetError("a fault has ended the stream")
@@ -93,6 +120,9 @@ class DisturbedWriter(AbstractStreamWriter):
         if self._schedule is not None:
             chunk = b"".join([*self._schedule.rest(), self._half_line, chunk])
             self._over = True
+        if chunk and (self._drip is not None or self._half_seconds is not None):
+            await self._send(chunk)
+            chunk = b""
         await self._inner.write_eof(chunk)
 
     @override

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from stellwerk.client.elector import MAX_DURATION_SECONDS
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import LeaseLostError
 from tests.support.lease_election import Candidate, Fate, LeaseServer, OwnClock, record
@@ -363,4 +365,32 @@ async def test_the_health_check_of_a_follower_passes(clock: VirtualClock) -> Non
     me = Candidate(server, clock, ME)
     await asyncio.sleep(100)
     assert me.elector.watchdog() is None
+    await me.kill()
+
+
+@in_virtual_time
+async def test_a_lease_of_a_stranger_that_lasts_for_68_years_is_taken_after_an_hour(
+    clock: VirtualClock,
+) -> None:
+    server = LeaseServer()
+    server.put(record("x" * 1_000_000, duration_seconds=(1 << 31) - 1, renewed="9999-12-31"))
+    me = Candidate(server, clock, ME)
+    await asyncio.sleep(MAX_DURATION_SECONDS - 10)
+    assert me.led_at_seconds is None
+    await asyncio.sleep(20)
+    await me.leads()
+    assert server.records[-1].lease_duration_seconds == 15
+    await me.kill()
+
+
+@in_virtual_time
+async def test_a_number_of_transitions_that_is_the_largest_is_followed_by_none(
+    clock: VirtualClock,
+) -> None:
+    server = LeaseServer()
+    server.put(replace(record("", renewed="no time"), lease_transitions=(1 << 31) - 1))
+    me = Candidate(server, clock, ME)
+    await me.leads()
+    taken = server.records[-1]
+    assert (taken.holder_identity, taken.lease_transitions) == (ME, 0)
     await me.kill()

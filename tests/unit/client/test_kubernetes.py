@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import MappingProxyType
@@ -11,12 +12,14 @@ import aiohttp
 import orjson
 import pytest
 
+from stellwerk.client import credentials
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
 from stellwerk.metrics import Metrics
 from stellwerk_kube.clock import SystemClock, VirtualClock
 from stellwerk_kube.errors import (
+    AnswerTooLarge,
     ApiError,
     Conflict,
     Forbidden,
@@ -275,6 +278,27 @@ async def test_an_answer_that_is_not_json_is_an_api_error(
     api.answers.append(Answer(200, "<html>"))
     with pytest.raises(ApiError, match="cannot GET /x: 200 the answer is not JSON"):
         await client.get("/x")
+
+
+async def test_an_answer_that_is_packed_is_not_unpacked(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    packed = gzip.compress(b'{"kind": "PodList"}')
+    api.answers.append(Answer(200, packed, {"Content-Encoding": "gzip"}))
+    with pytest.raises(ApiError, match="cannot GET /x: 200 the answer is not JSON"):
+        await client.get("/x")
+    assert api.asked[0].headers["Accept-Encoding"] == "identity"
+
+
+async def test_an_answer_without_end_is_cut_off_and_not_asked_for_again(
+    api: FakeApi, client: KubernetesClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "MAX_ANSWER_BYTES", 1 << 20)
+    api.answers.extend([Answer(200, "x" * (2 << 20)), Answer(200, {"a": "y" * (1 << 19)})])
+    with pytest.raises(AnswerTooLarge, match="cannot GET /x: 200 the answer has more than 1 MiB"):
+        await client.get("/x")
+    assert len(await client.get("/x")) == 1, "a connection of its own serves the next one"
+    assert len(api.asked) == 2
 
 
 async def test_plain_text_refusals_keep_their_words(api: FakeApi, client: KubernetesClient) -> None:

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from stellwerk.client.paging import pages
-from stellwerk_kube.errors import ApiError
+from stellwerk.client.paging import MAX_PAGES_SECONDS, pages
+from stellwerk_kube.errors import AnswerTooLarge, ApiError, NotAList
 from stellwerk_kube.json_values import JsonObject
 
 PAGES: dict[str, tuple[str, str | None]] = {"": ("ab", "2+/="), "2+/=": ("c", "3"), "3": ("d", "")}
@@ -101,3 +101,52 @@ async def test_ahead_a_list_that_is_given_up_leaves_no_request(*, expires: bool)
             await asyncio.sleep(0)
             break
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_pages_that_are_too_large_become_smaller_from_the_same_place_on() -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def get(path: str) -> JsonObject:
+        query = parse_qs(urlsplit(path).query)
+        start, limit = query.get("continue", ["0"])[0], int(query["limit"][0])
+        asked.append((start, limit))
+        await asyncio.sleep(0)
+        if start != "0" and limit > 4:
+            raise AnswerTooLarge("list pods", HTTPStatus.OK, "AnswerTooLarge", "too large")
+        end = int(start) + limit
+        items = list(range(int(start), min(end, 300)))
+        return {"items": items, "metadata": {"continue": str(end) if end < 300 else ""}}
+
+    async with aclosing(pages(get, "/pods", limit=256, ahead=True)) as found:
+        items = [item async for page in found for item in page["items"]]
+    assert items == list(range(300))
+    assert asked[:4] == [("0", 256), ("256", 256), ("256", 32), ("256", 4)]
+
+
+async def test_an_object_that_is_too_large_ends_the_list() -> None:
+    async def get(path: str) -> JsonObject:
+        raise AnswerTooLarge(path, HTTPStatus.OK, "AnswerTooLarge", "too large")
+
+    with pytest.raises(AnswerTooLarge, match="limit=1:"):
+        await anext(pages(get, "/pods", limit=0))
+
+
+async def test_a_page_that_continues_with_itself_ends_the_list() -> None:
+    async def get(_: str) -> JsonObject:
+        return {"items": [], "metadata": {"continue": "again"}}
+
+    with pytest.raises(NotAList, match="a page of the list continues with itself"):
+        _ = [page async for page in pages(get, "/pods", limit=2)]
+
+
+@pytest.mark.skips_time
+async def test_pages_without_end_are_given_up() -> None:
+    numbers = iter(range(10_000))
+
+    async def get(_: str) -> JsonObject:
+        await asyncio.sleep(1)
+        return {"items": [], "metadata": {"continue": str(next(numbers))}}
+
+    with pytest.raises(NotAList, match="has not ended after 600 s"):
+        _ = [page async for page in pages(get, "/pods", limit=2)]
+    assert MAX_PAGES_SECONDS <= next(numbers) < MAX_PAGES_SECONDS + 10

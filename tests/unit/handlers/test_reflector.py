@@ -9,9 +9,17 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import WatchHandlers
+from stellwerk.handlers import reflector as reflector_module
 from stellwerk.handlers.delivery import Delivery
-from stellwerk.handlers.reflector import LargeEvent, Reflector, StreamRefused, WatchError
+from stellwerk.handlers.reflector import (
+    LargeEvent,
+    ListWithoutEnd,
+    Reflector,
+    StreamRefused,
+    WatchError,
+)
 from stellwerk.handlers.watched_kinds import WATCHED
+from stellwerk.memory import MemoryUse
 from stellwerk.metrics import Metrics
 from stellwerk_kube.errors import ApiError, NotAList, Unavailable
 from stellwerk_kube.json_values import JsonObject
@@ -25,6 +33,8 @@ class Events(WatchHandlers):
 
     def __init__(self) -> None:
         self.pods: dict[str, str] = {}
+        self.unlisted: list[str] = []
+        """What was said of a first list that was not complete."""
         self.prepared: list[tuple[str, str, list[str]]] = []
         """(kind, name, pods known by then) of each object that was parsed ahead."""
 
@@ -52,6 +62,11 @@ class Events(WatchHandlers):
     @override
     def on_synced(self, kind: str) -> None:
         assert kind == "Pod"
+
+    @override
+    def on_unlisted(self, kind: str, state: str) -> None:
+        assert kind == "Pod"
+        self.unlisted.append(state)
 
 
 class Server(MemoryClient):
@@ -150,10 +165,15 @@ class Bench:
         self.delivery = Delivery(
             PODS, self.events, self.metrics, lambda *_: None, lambda: self.seconds
         )
+        self.memory = MemoryUse(100 << 20, 1000 << 20)
         self.refusals: list[str] = []
         """What was told of lists that were not streamed."""
         self.stream = Reflector(
-            self.delivery, self.server, self.metrics, lambda _, why: self.refusals.append(why)
+            self.delivery,
+            self.server,
+            self.metrics,
+            lambda _, why: self.refusals.append(why),
+            lambda: self.memory,
         )
 
     def round(self) -> list[str]:
@@ -551,3 +571,78 @@ def test_a_large_object_of_a_list_is_parsed_ahead() -> None:
 
 def _pod(name: str, version: int) -> JsonObject:
     return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
+
+
+@pytest.fixture
+def three_hundred() -> Bench:
+    """A kind that was never listed, with more objects than a page has."""
+    bench = Bench()
+    for number in range(300):
+        bench.server.change("ADDED", f"p{number}")
+    return bench
+
+
+@pytest.mark.parametrize("streams_lists", [True, False])
+def test_a_first_list_that_would_fill_the_memory_is_given_up_and_forgotten(
+    three_hundred: Bench, *, streams_lists: bool
+) -> None:
+    bench = three_hundred
+    bench.server.streams_lists = streams_lists
+    bench.memory = MemoryUse(901 << 20, 1000 << 20)
+    with pytest.raises(ListWithoutEnd, match="objects, with 901 of 1000 MiB of memory"):
+        bench.round()
+    assert (bench.events.pods, bench.delivery.known) == ({}, 0)
+    bench.memory = MemoryUse(100 << 20, 1000 << 20)
+    bench.round()
+    assert bench.is_true()
+
+
+def test_a_later_list_that_would_fill_the_memory_leaves_what_was_known(
+    three_hundred: Bench,
+) -> None:
+    bench = three_hundred
+    bench.round()
+    expire(bench)
+    bench.server.change("DELETED", "p0")
+    bench.memory = MemoryUse(901 << 20, 1000 << 20)
+    with pytest.raises(ListWithoutEnd):
+        bench.round()
+    assert len(bench.events.pods) == 300
+    bench.memory = MemoryUse(100 << 20, 1000 << 20)
+    bench.round()
+    assert bench.is_true()
+
+
+def test_a_streamed_list_that_takes_too_long_is_read_by_pages(
+    monkeypatch: pytest.MonkeyPatch, three_hundred: Bench
+) -> None:
+    bench = three_hundred
+    monkeypatch.setattr(reflector_module, "MAX_STREAM_SECONDS", 0.0)
+    with pytest.raises(ListWithoutEnd, match="no end after 1 objects and 0 s"):
+        bench.round()
+    assert bench.round() == ["list", "watch"]
+    assert bench.server.pages == 1
+    assert bench.is_true()
+
+
+def test_how_far_the_first_list_is_and_what_ended_the_one_before_is_told() -> None:
+    bench = Bench()
+    bench.delivery.not_listed(0, "WatchError: an error")
+    bench.delivery.not_listed(250)
+    assert bench.events.unlisted == [
+        "WatchError: an error",
+        "250 objects so far; the one before: WatchError: an error",
+    ]
+    bench.round()
+    bench.delivery.not_listed(500)
+    assert len(bench.events.unlisted) == 2, "a later list has nobody wait"
+
+
+def test_an_event_of_another_kind_ends_the_watch_and_nothing_is_believed(bench: Bench) -> None:
+    known = dict(bench.events.pods)
+    other = {"type": "MODIFIED", "object": _pod("b", 950) | {"kind": "Node"}}
+    bench.server.noise = [other]
+    with pytest.raises(WatchError, match="an event of another kind in the stream: 'Node'"):
+        bench.round()
+    assert bench.events.pods == known
+    assert bench.stream.must_list

@@ -152,7 +152,11 @@ def test_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param(b"x" * (1 << 20), "a line of more than 16 MiB", id="a line without an end"),
+        pytest.param(
+            b"x" * (1 << 20),
+            "more than 16 MiB in a line; --file-limits 4 allows more",
+            id="a line without an end",
+        ),
         pytest.param(b'["S"]'.ljust(1 << 20) + b"\n", "more than 1000 times", id="too much text"),
     ],
 )
@@ -164,3 +168,19 @@ def test_a_small_file_does_not_become_a_large_journal(
     with pytest.raises(JournalError, match=said):
         for _ in open_journal(file):
             pass
+
+
+def test_an_entry_of_more_parts_than_any_has_is_not_parsed(tmp_path: Path) -> None:
+    file, compress = tmp_path / "j", framing()
+    file.write_bytes(compress(encode(HEAD)) + compress(b"[" + b"0," * 1_000_001 + b"0]\n"))
+    with pytest.raises(JournalError, match=r"more than 1,000,000 parts in line 2; --file-limits 4"):
+        read(open_journal(file))
+
+
+def test_blocks_without_an_entry_are_damage_however_many_they_are(tmp_path: Path) -> None:
+    """A block costs 100 µs: 20 MB of empty ones would take minutes."""
+    file, compress = tmp_path / "j", framing()
+    file.write_bytes(compress(encode(HEAD)) + compress(b"") * 100_000)
+    journal = open_journal(file)
+    assert read(journal) == []
+    assert journal.damage.endswith("a block without an entry")

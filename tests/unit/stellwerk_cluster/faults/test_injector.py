@@ -313,3 +313,46 @@ async def test_a_proxy_cannot_take_history_away() -> None:
     with pytest.raises(ValueError, match=r"entry 1 \(outage\): only an embedded API"):
         async with client_under("by the proxy", outage):
             pass
+
+
+async def test_bytes_come_one_at_a_time(where: str) -> None:
+    async with client_under(where, {"fault": "drip", "bytes": 100, "seconds": 0.01}) as client:
+        async with client.session.get(client.url + NODES) as response:
+            pieces = [piece async for piece in response.content.iter_any()]
+        assert max(map(len, pieces)) < 1000 < sum(map(len, pieces))
+        assert len(json.loads(b"".join(pieces))["items"]) == 2
+        first, second, still = await client.watch(stays_open_after=2)
+        assert (first["type"], second["type"], still) == ("ADDED", "ADDED", "open")
+
+
+async def test_half_an_answer_leaves_the_connection_open_and_resets_it_at_last(where: str) -> None:
+    async with client_under(where, {"fault": "halfAnswer", "seconds": 5}) as client:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(aiohttp.ClientError):
+            await client.get(NODES)
+        assert asyncio.get_running_loop().time() - began >= 5
+        *_, half, end = await client.watch()
+        assert half
+        assert end == "reset"
+
+
+async def test_a_bomb_is_small_until_it_is_unpacked(where: str) -> None:
+    fault = {"fault": "gzipBomb", "bytes": 10_000_000}
+    async with (
+        client_under(where, fault) as client,
+        client.session.get(client.url + NODES) as response,
+    ):
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert await response.read() == b" " * 10_000_000
+
+
+async def test_a_list_whose_pages_never_end(where: str) -> None:
+    async with client_under(where, {"fault": "endlessPages"}) as client:
+        names, token = [], ""
+        for _ in range(4):
+            path = f"{NODES}?limit=1&continue={token}"
+            async with client.session.get(client.url + path) as response:
+                page = await response.json()
+            names += [each["metadata"]["name"] for each in page["items"]]
+            token = page["metadata"]["continue"]
+        assert names == ["n1", "n2", "n1", "n2"]

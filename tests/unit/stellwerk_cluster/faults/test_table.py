@@ -34,6 +34,16 @@ faults:
   - {fault: reorder, share: 0.1, sameObject: true}
   - {fault: repeat, events: 20}
   - {name: lossy, fault: drop, share: 0.01}
+  - {fault: endlessList, perSecond: 10}
+  - {fault: noBookmarks}
+  - {fault: olderVersions, by: 5, share: 0.5}
+  - {fault: twins, types: [ADDED]}
+  - {fault: longLines, bytes: 100}
+  - {fault: otherKind, kind: Node}
+  - {fault: drip, bytes: 2, seconds: 0.1}
+  - {fault: halfAnswer, seconds: 1}
+  - {fault: gzipBomb, bytes: 1000000}
+  - {fault: endlessPages, verbs: [list]}
   - {fault: outage, between: [10, 20], history: older, revisions: 50}
 """
 
@@ -53,7 +63,7 @@ def test_every_fault_can_be_written(tmp_path: Path) -> None:
     assert isinstance(throttled, InjectedAnswer)
     assert throttled.retry_after == (None, "1", "-1", "1e300", "soon", HttpDate(date=5))
     assert isinstance(outage, Outage)
-    assert table.titles()[-2:] == ("17 (lossy)", "18 (outage)")
+    assert table.titles()[-2:] == ("27 (endlessPages)", "28 (outage)")
 
 
 def test_an_empty_file_is_a_table_without_faults(tmp_path: Path) -> None:

@@ -150,3 +150,60 @@ def test_what_is_held_back_leaves_when_the_api_ends_the_stream() -> None:
     stream.accept(event("a"), event("b"))
     assert stream.due() == []
     assert stream.schedule.rest() == [event("a"), event("b")]
+
+
+LIST_END = (
+    b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9","annotations":'
+    b'{"k8s.io/initial-events-end":"true"}}}}\n'
+)
+
+
+def test_a_list_without_end_goes_on_with_objects_that_do_not_exist() -> None:
+    stream = Stream({"fault": "endlessList", "perSecond": 10, "between": [0, 5]})
+    stream.accept(event("a", 5, "ADDED"), LIST_END, BOOKMARK)
+    assert stream.due() == [event("a", 5, "ADDED"), BOOKMARK]
+    assert stream.schedule.next_seconds() == 0.1
+    stream.clock.advance(1)
+    made = [json.loads(line)["object"]["metadata"] for line in stream.due()]
+    assert [each["uid"] for each in made] == [f"made-up-{number}" for number in range(10)]
+    assert {each["resourceVersion"] for each in made} == {"5"}
+    stream.clock.advance(5)
+    assert stream.due() == [], "its time is over"
+
+
+def test_bookmarks_that_never_come() -> None:
+    stream = Stream({"fault": "noBookmarks"})
+    stream.accept(event("a"), BOOKMARK, LIST_END)
+    assert stream.due() == [event("a")]
+    assert stream.plan.counts() == [("1 (noBookmarks)", 2)]
+
+
+def test_an_object_that_says_an_older_version() -> None:
+    stream = Stream({"fault": "olderVersions", "by": 7})
+    stream.accept(event("a", 10), event("b", 3))
+    assert versions(stream.due()) == ["3", "1"]
+
+
+def versions(lines: list[bytes]) -> list[str]:
+    return [json.loads(line)["object"]["metadata"]["resourceVersion"] for line in lines]
+
+
+def test_an_object_that_comes_under_two_uids() -> None:
+    stream = Stream({"fault": "twins"})
+    stream.accept(event("a"))
+    first, second = (json.loads(line)["object"]["metadata"] for line in stream.due())
+    assert second == first | {"uid": "a-twin"}
+
+
+def test_a_line_that_is_long_and_an_object_of_another_kind() -> None:
+    stream = Stream({"fault": "longLines", "bytes": 5000}, {"fault": "otherKind", "kind": "Node"})
+    stream.accept(event("a"))
+    (line,) = stream.due()
+    assert 5000 <= len(line) < 5200
+    assert json.loads(line)["object"]["kind"] == "Node"
+
+
+def test_what_is_no_event_is_not_rewritten() -> None:
+    stream = Stream({"fault": "otherKind"}, {"fault": "olderVersions"}, {"fault": "twins"})
+    stream.accept(b"nonsense\n")
+    assert set(stream.due()) == {b"nonsense\n"}
