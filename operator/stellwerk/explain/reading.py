@@ -21,15 +21,11 @@ from stellwerk.answers.pod import (
 )
 from stellwerk.answers.queue import UnboundPod, UnboundPods
 from stellwerk.explain.attempt import Attempt
-from stellwerk.explain.lists.owned_pods import owner_of
-from stellwerk.explain.lists.page import PodsAsked, natural_order
+from stellwerk.explain.lists.page import PodsAsked, natural_order, owner_of
+from stellwerk.explain.lists.queue import scheduled_message
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.records import MAX_SHOWN_NODES, kept_score, node_names, score_at
-from stellwerk.explain.report import (
-    Explanations,
-    explain_attempt,
-    scheduled_message,
-)
+from stellwerk.explain.report import Explanations, explain_attempt
 from stellwerk.explain.steps import Steps, on_fork
 from stellwerk.framework.diagnosis import fit_error
 from stellwerk.framework.types import Code, PluginFailure
