@@ -596,5 +596,5 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             queue_samples=sample_queues(operator.explanations.history, leadership.leading),
             watches=watches,
             unserved=operator.unserved.run(leadership.leading),
-            release=_follow_server(operator, client, options.gates, version),
+            server_release=_follow_server(operator, client, options.gates, version),
         )

@@ -224,11 +224,8 @@ class EventRecorder(Recorder):
             seen_at_seconds=now_seconds,
             written_at_seconds=now_seconds,
         )
-        self._record(event)
-
-    def _record(self, event: _Event) -> None:
-        """Write an event, or count it in the series that it goes on; drop what an object spams."""
-        identity, now_seconds = event.identity, event.seen_at_seconds
+        # One that goes on a series is counted there.
+        identity = event.identity
         before = self._remembered.get(identity)
         if before is not None and now_seconds - before.seen_at_seconds < SERIES_END_SECONDS:
             self._repeat(before, now_seconds)

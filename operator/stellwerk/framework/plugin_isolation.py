@@ -314,8 +314,8 @@ class IsolatedPlugin:
     def _named(self, point: str, failure: BaseException) -> PluginFailure:
         if isinstance(failure, PluginFailure):
             return failure
-        words = str(failure) if isinstance(failure, PluginViolation) else _words(failure)
-        return PluginFailure(self.name, point, words)
+        kind = "" if isinstance(failure, PluginViolation) else f"{type(failure).__name__}: "
+        return PluginFailure(self.name, point, f"{kind}{failure}")
 
     def checked_filter(self, answer: object, arguments: tuple[Any, ...]) -> FilterResult:
         """Verdicts with codes for every row, and statuses that are isolated, too."""
@@ -675,7 +675,3 @@ def _column(answer: object, rows: int, what: str) -> np.ndarray[Any, np.dtype[An
     if column.dtype.kind not in "iu":
         raise PluginViolation(f"{what} of type {column.dtype}, not integers")
     return column
-
-
-def _words(failure: BaseException) -> str:
-    return f"{type(failure).__name__}: {failure}"

@@ -94,7 +94,8 @@ class JournalWriter:
         self.failure = ""
         """The reason for which the recording ended early; empty: it has not."""
         self.wants_layout = False
-        """Whether the newest part is full: the next begins behind an InitialState that is put."""
+        """Whether the newest part is full. `Recording.begin_part_where_full` puts an InitialState
+        then, with which `_write` begins the next part."""
         earlier = part_before(options.file)
         check_replaceable(earlier)
         self._part = _Part(options.file, head, force=options.force)

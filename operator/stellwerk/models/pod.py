@@ -318,11 +318,12 @@ def parse_pod(
     # Of a pod that is going, preemption asks whether it was a victim.
     keeps_conditions = terminating or not node_name
     conditions = status.get("conditions") or ()
-    volumes = _volumes(name, spec, shared) if spec.get("volumes") else ()
+    has_volumes = bool(spec.get("volumes")) and not shared.too_complex
+    volumes = parse_volumes(name, spec["volumes"]) if has_volumes else ()
     conditions_kept = tuple(conditions) if keeps_conditions else ()
     claims = None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status)
     extended = () if node_name else _extended_requests(spec, shared)
-    annotations = metadata.get("annotations")
+    started, annotations = status.get("startTime"), metadata.get("annotations")
     devices = annotations.get(DEVICE_IDS) if annotations else None
     # The first fields of PodDetails in their order, and the key under which pods share one.
     alike = (
@@ -357,14 +358,10 @@ def parse_pod(
         amounts=amounts,
         node_name=node_name,
         terminating=terminating,
-        started_seconds=_seconds(status.get("startTime")),
+        started_seconds=parse_moment(started).timestamp() if started else None,
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
         details=details,
     )
-
-
-def _seconds(timestamp: object) -> float | None:
-    return parse_moment(timestamp).timestamp() if timestamp else None
 
 
 def _group(spec: JsonObject, label_set: LabelSet) -> PodGroupKey | None:
@@ -375,10 +372,6 @@ def _group(spec: JsonObject, label_set: LabelSet) -> PodGroupKey | None:
         return PodGroupKey(WORKLOAD_API, label_set.namespace, name)
     name = label_set.labels.get(COSCHEDULING_LABEL, "")
     return PodGroupKey(COSCHEDULING_API, label_set.namespace, name) if name else None
-
-
-def _volumes(name: str, spec: JsonObject, shared: SchedulingSpec) -> tuple[PodVolume, ...]:
-    return () if shared.too_complex else parse_volumes(name, spec["volumes"])
 
 
 def _extended_requests(spec: JsonObject, shared: SchedulingSpec) -> tuple[ContainerRequests, ...]:

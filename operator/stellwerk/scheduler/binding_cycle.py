@@ -76,11 +76,11 @@ class BindingCycle:
     async def run(self, attempt: BindingAttempt) -> None:
         """Bind the pod, or undo everything."""
         try:
-            await self._run(attempt)
+            await self._bind_or_undo(attempt)
         finally:
             attempt.profile.framework.metrics_recorder.attempt(attempt.state)
 
-    async def _run(self, attempt: BindingAttempt) -> None:
+    async def _bind_or_undo(self, attempt: BindingAttempt) -> None:
         assumed, profile = attempt.assumed, attempt.profile
         try:
             failure = await self._bind(attempt)

@@ -31,7 +31,6 @@ from stellwerk.world.decide import (
 from stellwerk.world.pod_status import disruption_patch
 from stellwerk.world.world import World
 from stellwerk_kube.errors import (
-    ApiError,
     Conflict,
     NotFound,
     SchedulerError,
@@ -169,7 +168,7 @@ class Evictor:
             try:
                 return await call()
             except (Throttled, Unavailable) as failure:
-                await self.sleep(max(delay_seconds, _asked_delay(failure)))
+                await self.sleep(max(delay_seconds, failure.retry_after_seconds or 0.0))
         return await call()
 
     def _check_preemptor(self, reason: EvictionReason) -> None:
@@ -187,11 +186,6 @@ class Evictor:
             reporting_controller=reason.profile_name,
             related=reason.related,
         )
-
-
-def _asked_delay(failure: ApiError) -> float:
-    """The pause that the server asks for."""
-    return failure.retry_after_seconds or 0.0
 
 
 @dataclass(slots=True)

@@ -359,6 +359,11 @@ def _unknown(name: object, source: str, known: Iterable[str]) -> ProfileError:
 
 
 def _warn_of_the_rest(document: Mapping[str, Any], version: str, draft: ProfileDraft) -> None:
+    """Warn of each field that no SchedulerProfile has.
+
+    Raises:
+        ProfileError: no version of the configuration has a field.
+    """
     for name in document:
         if name in NOT_IN_PROFILES:
             draft.warn(name, f"has no counterpart; {NOT_IN_PROFILES[name]}")
