@@ -17,6 +17,8 @@ from typing_extensions import override
 from stellwerk.models import troubleshooting
 
 PAGE: Final = "troubleshooting.html"
+PLUGINS: Final = "reference/made/plugins.html"
+"""The page that links each reason of a plugin to its entry."""
 
 
 class Page(HTMLParser):
@@ -37,7 +39,7 @@ class Page(HTMLParser):
 
 
 def faults(site: Path) -> Iterator[str]:
-    """A line for each link that leads nowhere, and for each entry without its anchor."""
+    """A line for each link that leads nowhere, each entry that no anchor or plugin's reason has."""
     pages = {
         path.resolve(): Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")
     }
@@ -52,9 +54,13 @@ def faults(site: Path) -> Iterator[str]:
                 yield f"{path.relative_to(site.resolve())}: {link}: no such file"
             elif parts.fragment and known and unquote(parts.fragment) not in known.anchors:
                 yield f"{path.relative_to(site.resolve())}: {link}: no such anchor"
-    entries = (each for section in troubleshooting.sections() for each in section.entries)
+    entries = [each for section in troubleshooting.sections() for each in section.entries]
     anchors = pages[(site / PAGE).resolve()].anchors
     yield from (f"{PAGE}: no anchor {e.anchor}" for e in entries if e.anchor not in anchors)
+    if reasons := pages.get((site / PLUGINS).resolve()):
+        linked = {urlsplit(link).fragment for link in reasons.links}
+        lost = (each.anchor for each in entries if each.plugins and each.anchor not in linked)
+        yield from (f"{PLUGINS}: no link to {PAGE}#{anchor}" for anchor in lost)
 
 
 if __name__ == "__main__":

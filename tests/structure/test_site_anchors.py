@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stellwerk.models import troubleshooting
-from tests.structure.site_anchors import PAGE, faults
+from tests.structure.site_anchors import PAGE, PLUGINS, faults
 
 
 def site(folder: Path, link: str) -> Path:
@@ -34,3 +34,16 @@ def test_an_entry_without_its_anchor_is_named(tmp_path: Path) -> None:
     text = (folder / PAGE).read_text()
     (folder / PAGE).write_text(text.replace('id="insufficient"', ""))
     assert list(faults(folder)) == [f"{PAGE}: no anchor insufficient"]
+
+
+def test_a_reason_that_does_not_lead_to_its_entry_is_named(tmp_path: Path) -> None:
+    folder = site(tmp_path, PAGE)
+    entries = [each for section in troubleshooting.sections() for each in section.entries]
+    anchors = [each.anchor for each in entries if each.plugins]
+    links = [f'<a href="../../{PAGE}#{anchor}">it</a>' for anchor in anchors]
+    page = folder / PLUGINS
+    page.parent.mkdir(parents=True)
+    page.write_text("".join(links))
+    assert list(faults(folder)) == []
+    page.write_text("".join(links[1:]) + f'<a href="../../{PAGE}">it</a>')
+    assert list(faults(folder)) == [f"{PLUGINS}: no link to {PAGE}#{anchors[0]}"]
