@@ -136,6 +136,15 @@ class ApiError(SchedulerError):
         """The failed attempt before this answer: it may have had its effect after all."""
 
     @property
+    def met_another_object(self) -> bool:
+        """Whether a patch that gives a uid found another object of the name: it was made anew.
+
+        The API server says so by 422, because a patch may not change the uid, or by 409.
+        """
+        is_about_uid = "metadata.uid" in self.message or "UID in precondition" in self.message
+        return self.status in {409, 422} and is_about_uid
+
+    @property
     def may_have_been_applied(self) -> bool:
         """Whether this attempt, or one before it, may have had its effect without an answer."""
         error: ApiError | None = self

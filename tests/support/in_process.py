@@ -17,7 +17,7 @@ from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
-from tests.support.memory_client import MemoryClient
+from tests.support.memory_client import MemoryClient, check_uid
 from tests.support.rights import check_granted
 from tests.support.skipped_time import skips_time
 
@@ -66,7 +66,9 @@ class Store(MemoryClient):
         check_granted("patch", path)
         path = path.removesuffix("/status")
         if content_type == STRATEGIC and "conditions" in body.get("status", {}):
-            known = (await self.get(path)).get("status", {}).get("conditions", [])
+            stored = await self.get(path)
+            check_uid(stored, body)
+            known = stored.get("status", {}).get("conditions", [])
             merged = {each["type"]: each for each in known}
             for each in body["status"]["conditions"]:
                 merged[each["type"]] = {**merged.get(each["type"], {}), **each}

@@ -60,7 +60,9 @@ class MemoryClient(ClusterClient):
         content_type: str = "application/merge-patch+json",
     ) -> JsonObject:
         self._begin("PATCH", path)
-        return self.put(path, _merged(self._stored(f"patch {path}", path), body))
+        stored = self._stored(f"patch {path}", path)
+        check_uid(stored, body)
+        return self.put(path, _merged(stored, body))
 
     @override
     async def get(self, path: str) -> JsonObject:
@@ -116,6 +118,15 @@ class MemoryClient(ClusterClient):
         if path not in self.objects:
             raise NotFound(act, 404, "NotFound", f'"{path}" not found')
         return self.objects[path]
+
+
+def check_uid(stored: Mapping[str, Any], patch: Mapping[str, Any]) -> None:
+    """Refuse a patch that gives the uid of another object, as the API server does."""
+    known = stored["metadata"].get("uid")
+    given = patch.get("metadata", {}).get("uid", known)
+    if given != known:
+        message = f'metadata.uid: Invalid value: "{given}": field is immutable'
+        raise ApiError(f"patch {stored['metadata']['name']}", 422, "Invalid", message)
 
 
 def _merged(obj: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObject:

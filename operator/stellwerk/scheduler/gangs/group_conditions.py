@@ -36,7 +36,7 @@ from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
 from stellwerk_kube.clock import rfc3339_seconds
-from stellwerk_kube.errors import NotFound, NotLeader, SchedulerError
+from stellwerk_kube.errors import ApiError, NotFound, NotLeader, SchedulerError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.untrusted_text import shown
 
@@ -81,6 +81,14 @@ class ScheduledCondition:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A condition that is to be written, and the uid of the object that it is about."""
+
+    stated: ScheduledCondition
+    uid: str
+
+
 SCHEDULED: Final = ScheduledCondition("True", "Scheduled")
 COUNTS_ONLY: Final = ScheduledCondition("", "")
 """Nothing but the counts of pods."""
@@ -92,9 +100,7 @@ class GroupConditions:
 
     world: World
     dispatcher: APIDispatcher
-    _pending: OrderedDict[PodGroupKey, list[ScheduledCondition]] = field(
-        default_factory=OrderedDict
-    )
+    _pending: OrderedDict[PodGroupKey, list[_Statement]] = field(default_factory=OrderedDict)
     """The statements to be written: for a group at most its counts and the newest other one."""
     _writing: set[PodGroupKey] = field(default_factory=set)
     _writers: set[asyncio.Task[None]] = field(default_factory=set)
@@ -256,12 +262,15 @@ class GroupConditions:
     # --- writing --------------------------------------------------------------------------------
 
     def _write_later(self, key: PodGroupKey, stated: ScheduledCondition) -> None:
+        members = self.world.pod_groups.groups.get(key)
+        if members is None or members.group is None:
+            return
         others = [
             each
             for each in self._pending.get(key, ())
-            if (each is COUNTS_ONLY) != (stated is COUNTS_ONLY)
+            if (each.stated is COUNTS_ONLY) != (stated is COUNTS_ONLY)
         ]
-        self._pending[key] = [*others, stated]
+        self._pending[key] = [*others, _Statement(stated, members.group.uid)]
         if len(self._writers) < MAX_WRITERS:
             writer = asyncio.get_running_loop().create_task(
                 self._write_all(), name="group reports", context=Context()
@@ -279,8 +288,11 @@ class GroupConditions:
                 continue
             self._writing.add(key)
             try:
-                for stated in statements:
-                    await self._write(members.group or group, stated)
+                for each in statements:
+                    newest = members.group or group
+                    # What was stated of an object that was made anew since is not true of it.
+                    if newest.uid == each.uid:
+                        await self._write(newest, each.stated)
             finally:
                 self._writing.discard(key)
 
@@ -300,12 +312,20 @@ class GroupConditions:
             f"/apis/{_api_version(group)}/namespaces/{quote(key.namespace, safe='')}"
             f"/podgroups/{quote(key.name, safe='')}/status"
         )
+        # With the uid: a group that was made anew under the name gets its own status.
+        identity = {"metadata": {"uid": group.uid}} if group.uid else {}
+        body, content_type = {**identity, **patch}, _PATCHES[key.api]
         try:
-            await self.dispatcher.client.patch(path, patch, content_type=_PATCHES[key.api])
+            await self.dispatcher.client.patch(path, body, content_type=content_type)
         except NotLeader:
             logger.debug("%s is reported on by the process that leads", key.shown)
         except NotFound:
             logger.debug("%s is gone, its condition is not needed any more", key.shown)
+        except ApiError as failure:
+            if failure.met_another_object:
+                logger.debug("%s was made anew, and gets a condition of its own", key.shown)
+                return
+            logger.warning("cannot report on the pod group %s: %s", key.shown, failure)
         except SchedulerError as failure:
             logger.warning("cannot report on the pod group %s: %s", key.shown, failure)
 

@@ -148,11 +148,15 @@ class GroupCycle:
         duration = self.metrics.podgroup_scheduling_algorithm_duration
         duration.labels().observe(decided_seconds - taken.started_seconds)
         taken.profile.activity.last_decision_seconds = decided_seconds
-        if taken.members.group is None:
-            # Its object went between two slices, or its kind: its members wait for it again.
+        group = taken.members.group
+        if group is None or group.uid != request.group.uid:
+            # Its object went between two slices, or its kind: its members wait for it again. If it
+            # was made anew, they are tried for the new one, which may ask for something else.
             if decision.placed:
                 undo_attempt(GroupContext(self.world, taken.profile), decision.attempt)
             await self.submit.requeue_untried(taken, decision.attempt.results)
+            if taken.members.group is not None:
+                self.world.activate([each.pod for each in taken.queued.values()])
             return
         if decision.placed:
             self._check_members(taken, decision)

@@ -270,8 +270,10 @@ class PodGroupStates(PodGroups):
         return key
 
     def put_group(self, group: PodGroup) -> None:
-        """Keep a group's object."""
+        """Keep a group's object; what is known of an older one of that name is no longer so."""
         members = self._known(group.key)
+        if members.group is not None and members.group.uid != group.uid:
+            self._forget_object(members)
         if members.group is None:
             members.is_known_placed = group.was_placed
         self.queues.put(members.group, group)
@@ -281,11 +283,7 @@ class PodGroupStates(PodGroups):
         """The object is gone; its members stay known."""
         members = self.groups.get(key)
         if members is not None:
-            if members.group is not None:
-                self.queues.take(members.group)
-            members.group = None
-            members.finished.clear()
-            members.was_placed = members.is_known_placed = members.is_looked_up = False
+            self._forget_object(members)
             self._drop_if_empty(members)
 
     def recount(self, namespace: str = "") -> list[PodGroupKey]:
@@ -417,6 +415,13 @@ class PodGroupStates(PodGroups):
         if members is None:
             members = self.groups[key] = GroupMembers(key, self._profile_name)
         return members
+
+    def _forget_object(self, members: GroupMembers) -> None:
+        if members.group is not None:
+            self.queues.take(members.group)
+        members.group = None
+        members.finished.clear()
+        members.was_placed = members.is_known_placed = members.is_looked_up = False
 
     def _drop_if_empty(self, members: GroupMembers) -> None:
         if members.group is None and not members.pods:
