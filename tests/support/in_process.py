@@ -70,7 +70,7 @@ class Store(MemoryClient):
             merged = {each["type"]: each for each in known}
             for each in body["status"]["conditions"]:
                 merged[each["type"]] = {**merged.get(each["type"], {}), **each}
-            body = {"status": {"conditions": list(merged.values())}}
+            body = {**body, "status": {"conditions": list(merged.values())}}
         return await super().patch(path, body)
 
     @override
@@ -104,7 +104,7 @@ class Store(MemoryClient):
             merged[each["type"]] = {**merged.get(each["type"], {}), **each}
         if merged:
             status["conditions"] = list(merged.values())
-        await super().patch(path, {"status": status})
+        await super().patch(path, {**patch, "status": status})
 
     @override
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:

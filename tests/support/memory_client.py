@@ -49,7 +49,8 @@ class MemoryClient(ClusterClient):
     @override
     async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         self._begin("POST", path)
-        return self.put(f"{path}/{body['metadata']['name']}", dict(body))
+        metadata = {"uid": f"made-{self._version}", **body["metadata"]}
+        return self.put(f"{path}/{body['metadata']['name']}", {**body, "metadata": metadata})
 
     @override
     async def patch(
@@ -60,7 +61,12 @@ class MemoryClient(ClusterClient):
         content_type: str = "application/merge-patch+json",
     ) -> JsonObject:
         self._begin("PATCH", path)
-        return self.put(path, _merged(self._stored(f"patch {path}", path), body))
+        stored = self._stored(f"patch {path}", path)
+        for key in ("uid", "resourceVersion"):
+            wanted = (body.get("metadata") or {}).get(key, stored["metadata"].get(key))
+            if wanted != stored["metadata"].get(key):
+                raise Conflict(f"patch {path}", 409, "Conflict", f"another {key}")
+        return self.put(path, _merged(stored, body))
 
     @override
     async def get(self, path: str) -> JsonObject:
