@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
@@ -165,7 +165,10 @@ class NotFound(ApiError):  # noqa: N818 - named as the API names the answer
 
 
 class Conflict(ApiError):  # noqa: N818 - named as the API names the answer
-    """409: the object exists already, or is no longer what the request assumed."""
+    """409: the object exists already, or is no longer what the request assumed.
+
+    Also 422 for a patch with the uid of an object that was replaced under its name.
+    """
 
 
 class Forbidden(ApiError):  # noqa: N818 - named as the API names the answer
@@ -220,6 +223,11 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
+_OTHER_UID: Final = "is invalid: metadata.uid: Invalid value: "
+"""Part of the API server's answer to a patch whose uid is not that of the object. To a replacement,
+a deletion or an eviction with such a uid it answers 409."""
+
+
 def api_error(
     act: str,
     status: int | None,
@@ -235,4 +243,6 @@ def api_error(
         kind = Unavailable
     else:
         kind = _BY_STATUS.get(status, ApiError)
+        if status == HTTPStatus.UNPROCESSABLE_ENTITY and _OTHER_UID in message:
+            kind = Conflict
     return kind(act, status, reason, message, retry_after_seconds=retry_after_seconds)

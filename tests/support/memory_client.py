@@ -7,7 +7,7 @@ import orjson
 from typing_extensions import override
 
 from stellwerk.framework.services import ClusterClient
-from stellwerk_kube.errors import ApiError, Conflict, NotFound
+from stellwerk_kube.errors import ApiError, Conflict, NotFound, api_error
 from stellwerk_kube.json_values import JsonObject
 
 
@@ -49,7 +49,8 @@ class MemoryClient(ClusterClient):
     @override
     async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         self._begin("POST", path)
-        return self.put(f"{path}/{body['metadata']['name']}", dict(body))
+        metadata = {"uid": f"made-{self._version}", **body["metadata"]}
+        return self.put(f"{path}/{body['metadata']['name']}", {**body, "metadata": metadata})
 
     @override
     async def patch(
@@ -61,7 +62,7 @@ class MemoryClient(ClusterClient):
     ) -> JsonObject:
         self._begin("PATCH", path)
         stored = self._stored(f"patch {path}", path)
-        check_uid(stored, body)
+        check_preconditions(stored, body)
         return self.put(path, _merged(stored, body))
 
     @override
@@ -120,13 +121,17 @@ class MemoryClient(ClusterClient):
         return self.objects[path]
 
 
-def check_uid(stored: Mapping[str, Any], patch: Mapping[str, Any]) -> None:
-    """Refuse a patch that gives the uid of another object, as the API server does."""
-    known = stored["metadata"].get("uid")
-    given = patch.get("metadata", {}).get("uid", known)
-    if given != known:
-        message = f'metadata.uid: Invalid value: "{given}": field is immutable'
-        raise ApiError(f"patch {stored['metadata']['name']}", 422, "Invalid", message)
+def check_preconditions(stored: Mapping[str, Any], patch: Mapping[str, Any]) -> None:
+    """Refuse a patch that means another object or version, as the API server does."""
+    known, given = stored["metadata"], patch.get("metadata") or {}
+    act = f"patch {known['name']}"
+    uid = given.get("uid", known.get("uid"))
+    if uid != known.get("uid"):
+        message = f'is invalid: metadata.uid: Invalid value: "{uid}": field is immutable'
+        raise api_error(act, 422, "Invalid", message)
+    version = given.get("resourceVersion", known.get("resourceVersion"))
+    if version != known.get("resourceVersion"):
+        raise api_error(act, 409, "Conflict", "the object has been modified")
 
 
 def _merged(obj: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObject:

@@ -1,8 +1,9 @@
 """The conditions in the status of a SchedulerProfile: the meaning and the reasons of each.
 
 `ProfileStatusWriter` writes them and lists them; `spec/status_fields.py` has their schema. Each
-function computes one condition. Invariant: Accepted and Active are always present, and Overlapping
-for every profile with a selector. Another condition appears at the first fault, and stays.
+function computes one condition. Invariant: Accepted, Active and Ready are always present,
+Overlapping for every profile with a selector, and Stalled while Ready is False. Another condition
+appears at the first fault, and stays.
 """
 
 from collections import Counter
@@ -26,6 +27,11 @@ ACCEPTED: Final = "Accepted"
 """The newest version is valid and free of conflicts."""
 ACTIVE: Final = "Active"
 """A version schedules pods, or decides beside another profile."""
+READY: Final = "Ready"
+"""The newest version acts as it is written. Flux, Helm and Argo CD read it."""
+STALLED: Final = "Stalled"
+"""Ready is False and stays so until an object or a flag is changed (kstatus). It is stated only
+while it is True, as kstatus asks for."""
 OVERLAPPING: Final = "Overlapping"
 """Pods that the selector matches are matched by the selector of another profile."""
 OBJECTS_SEEN: Final = "ObjectsSeen"
@@ -84,12 +90,15 @@ def conditions(
     )
     pods = pods_of(world.profiles, serving) if serving is not None else ""
     lacking = objects_seen(world, serving, before)
+    active = _activity(entry, serving, pods)
+    usable = list(usability_statements(extenders, serving, before, refused_sources))
     statements = (
         accepted,
-        _activity(entry, serving, pods),
+        active,
+        *readiness_statements(accepted, active, usable),
         overlaps,
         lacking,
-        *usability_statements(extenders, serving, before, refused_sources),
+        *usable,
         credential_statement(entry.newest, before),
         distrust_statement(world.profiles, serving, before),
     )
@@ -166,7 +175,7 @@ def usability_statements(
     serving: LoadedProfile | None,
     before: JsonObject,
     refused_sources: RefusedSources,
-) -> Iterator[Statement | None]:
+) -> Iterator[Statement]:
     """The statements on files, addresses and Secrets; none of those that were never in doubt."""
     lacks: ExtenderLacks = ExtenderLacks()
     sources: Sequence[str] = ()
@@ -228,6 +237,22 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> 
         message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
         return ACTIVE, "True", "Shadowing", message
     return ACTIVE, "True", "Serving", f"schedules {pods}"
+
+
+def readiness_statements(
+    accepted: Statement, active: Statement, usable: Iterable[Statement]
+) -> Iterator[Statement]:
+    """The statements that kstatus reads: Ready, and Stalled with the same reason if it is False.
+
+    A profile is ready if its newest version acts as written: it is accepted, active, and gets the
+    files, addresses and Secrets that it names. An older version that goes on is not enough.
+    """
+    faults = (each for each in (accepted, active, *usable) if each[1] != "True")
+    fault = next(faults, None)
+    _, _, reason, message = fault or active
+    yield READY, "False" if fault else "True", reason, message
+    if fault:
+        yield STALLED, "True", reason, message
 
 
 def _stated(statement: Statement, generation: int, before: JsonObject, now: datetime) -> JsonObject:

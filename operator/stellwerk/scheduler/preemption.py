@@ -146,7 +146,13 @@ class Evictor:
         return self.bindings.cancel(victim.uid, f"preempted by {_PLUGIN}")
 
     async def _mark(self, victim: PodInfo, reason: EvictionReason) -> None:
-        """Write the condition DisruptionTarget into the victim's status."""
+        """Write the condition DisruptionTarget into the victim's status.
+
+        The patch has no uid, as kube-scheduler's has none. A retry comes seconds later: then the
+        name may be another pod's, as the watch has shown.
+        """
+        if self.world.cache.pod(victim.uid) is None:
+            return
         kind = reason.preemptor_kind
         patch = disruption_patch(
             victim,

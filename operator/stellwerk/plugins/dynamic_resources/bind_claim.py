@@ -317,7 +317,8 @@ class ClaimBinding:
             "requestMappings": list(extended.mappings),
             "resourceClaimName": made["metadata"]["name"],
         }
-        patch = {"status": {"extendedResourceClaimStatus": status}}
+        # With the uid, so that a pod that was made anew under the name is left alone.
+        patch = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}}
         await client.patch_pod_status(pod.namespace, pod.name, patch)
         return made
 

@@ -17,7 +17,8 @@ class Condition(ConfigModel):
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
     """Accepted: the profile is valid and free of conflicts. Active: pods are scheduled by it, or it
-    decides beside another. Overlapping: pods that its selector matches are matched by another."""
+    decides beside another. Ready: its newest version acts as written. Stalled: it is not ready, and
+    waits for a change. Overlapping: pods that its selector matches are matched by another."""
 
     status: Literal["True", "False", "Unknown"]
     """Whether the statement holds."""
@@ -84,7 +85,7 @@ class SchedulerProfileStatus(ConfigModel):
     """The generation that the operator has looked at."""
 
     conditions: Items[Condition] = ()
-    """Accepted and Active, and Overlapping of a profile with a selector."""
+    """Accepted, Active and Ready, and Overlapping of a profile with a selector."""
 
     pending_pods: PendingPods | None = None
     """Pods that wait for a node."""
