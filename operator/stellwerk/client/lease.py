@@ -270,7 +270,7 @@ class ApiLease(LeaseApi):
                 raise
             logger.warning("%s; writing it without what others have added", refused)
         # Annotations may have 256 KiB in all. Who fills them could keep every candidate out.
-        bare = {key: metadata[key] for key in _KEPT if key in metadata}
+        bare: JsonObject = {key: metadata[key] for key in _KEPT if key in metadata}
         body = {
             "kind": "Lease",
             "apiVersion": _API_VERSION,

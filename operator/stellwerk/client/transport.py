@@ -263,7 +263,7 @@ class Transport:
         try:
             status, content, retry_after = await self._answer(wire)
         except TooLargeError as error:
-            self._measured.request(wire.method, "<error>")
+            self._measured.failed(wire.method)
             raise AnswerTooLarge(wire.act, HTTPStatus.OK, "AnswerTooLarge", str(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._measured.failed(wire.method)
