@@ -40,10 +40,18 @@ which it allows 1,000, and libyaml since 0.2.6 refuses more than 1,000 levels in
 MAX_DEPTH_OF_A_FILE: Final = 200
 """Levels of nesting in users' own files. PyYAML takes a second for a thousand levels."""
 STANDARD_INPUT: Final = "-"
-MAX_SMALL_FILE_BYTES: Final = 8 << 20
+MAX_SMALL_FILE_BYTES: Final = 2 << 20
 """Bytes of a file that is no list of objects: settings, kubeconfigs, devices. They are written by
-hand, and read by PyYAML in Python, which takes a second for each 100 KiB.
+hand; a kubeconfig of 200 clusters has one MiB.
 """
+MAX_PLAIN_BYTES: Final = 64 << 10
+"""Bytes of a text that PyYAML reads in Python, whose errors say more. It takes a second for each
+100 KiB; libyaml reads what is longer.
+"""
+MAX_FREE_VALUES: Final = 200_000
+"""Values in a YAML text that are read however short it is. Each costs about 6 µs."""
+MIN_BYTES_PER_VALUE: Final = 10
+"""Bytes of a YAML text for each value beyond `MAX_FREE_VALUES`; manifests have about 20."""
 MAX_NUMBER_CHARACTERS: Final = 400
 """Characters of a number. The largest one that the API knows has 309 digits, and Python takes time
 with the square of them, and refuses to print more than 4,300.
@@ -52,6 +60,10 @@ MAX_FREE_PARTS: Final = 100_000
 """Parts of a document that aliases and merged keys may always make."""
 MAX_GROWTH: Final = 10
 """Parts that aliases may make for each byte of a text, beyond `MAX_FREE_PARTS`."""
+MAX_FREE_JSON_VALUES: Final = 500_000
+"""Values in a JSON text that are read however short it is. Each may take 150 bytes in memory."""
+MIN_BYTES_PER_JSON_VALUE: Final = 12
+"""Bytes of a JSON text for each value beyond `MAX_FREE_JSON_VALUES`; manifests have about 20."""
 _OPENERS: Final = b"[{-:?"
 """Each level of nesting has one of these at least."""
 _MAX_LOOKAHEAD: Final = 4096
@@ -270,7 +282,9 @@ def parse_yaml(
     try:
         raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
         text = raw.decode("utf-8-sig")
-        check_depth(raw, max_depth)
+        values = allowed(MAX_FREE_VALUES + len(raw) // MIN_BYTES_PER_VALUE)
+        check_depth(raw, max_depth, max_values=values)
+        is_fast = is_fast or len(raw) > MAX_PLAIN_BYTES
         most, documents = allowed(MAX_DOCUMENTS), list[Any]()
         for document in yaml.load_all(text, _FastLoader if is_fast else _PlainLoader):
             documents.append(document)
@@ -347,10 +361,11 @@ def read_small_file(file: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
     """
     if "\0" in str(file):
         raise OSError(errno.EINVAL, "no file has such a name")
+    most = allowed(max_bytes)
     with file.open("rb") as opened:
-        content = opened.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise OSError(errno.EFBIG, f"more than {max_bytes >> 20} MiB")
+        content = opened.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, too_much(f"{most >> 20} MiB"))
     return content
 
 
@@ -441,9 +456,13 @@ def json_stream(text: str) -> list[object]:
     """The JSON values of a text, one behind the other, without the logs of containers between them.
 
     Raises:
-        json.JSONDecodeError: a value is no JSON, or there is none.
+        json.JSONDecodeError: a value is no JSON, or there is none, or very many for the length.
         RecursionError: a value nests too deeply.
     """
+    most = allowed(MAX_FREE_JSON_VALUES + len(text) // MIN_BYTES_PER_JSON_VALUE)
+    if text.count(",") > most:
+        reason = too_much(f"{most:,} values in {len(text) >> 10} KiB")
+        raise json.JSONDecodeError(reason, text, 0)
     with contextlib.suppress(orjson.JSONDecodeError):
         return [orjson.loads(text)]
     decoder, found, end = json.JSONDecoder(parse_constant=_no_json), list[object](), 0
@@ -474,29 +493,36 @@ def _no_json(constant: str) -> object:
     raise ValueError(f"{constant} is no JSON")
 
 
-def check_depth(content: bytes, max_depth: int = MAX_DEPTH) -> None:
-    """Refuse a text that nests too deeply: libyaml's composer would end the process.
+def check_depth(
+    content: bytes, max_depth: int = MAX_DEPTH, *, max_values: int | None = None
+) -> None:
+    """Refuse a text that nests too deeply, or has too many values or documents.
 
-    The composer calls itself once a level, on the stack of C; the parser beneath it does not.
+    libyaml's composer would end the process: it calls itself once a level, on the stack of C. The
+    parser beneath it does not, and takes a sixth of the time that it takes to make the values.
 
     Raises:
         NestedTooDeeply: it nests deeper than `max_depth`.
-        yaml.YAMLError: it is no YAML.
+        yaml.YAMLError: it is no YAML, or has too many values or documents.
     """
-    if sum(content.count(opener) for opener in _OPENERS) <= max_depth:
+    is_flat = sum(content.count(opener) for opener in _OPENERS) <= max_depth
+    separators = 0 if max_values is None else content.count(b",") + content.count(b"\n")
+    if is_flat and separators <= MAX_FREE_VALUES:
         return
     depth, documents, most = 0, 0, allowed(MAX_DOCUMENTS)
+    values = 0
     last: Any = yaml.Mark("", 0, 0, 0, "", 0)
     try:
         for event in yaml.parse(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            if isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > most:
-                    raise UnreadableYaml(too_much(f"{most:,} documents"))
-            elif isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            values += isinstance(event, yaml.NodeEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if documents > most:
+                raise UnreadableYaml(too_much(f"{most:,} documents"))
+            if max_values is not None and values > max_values:
+                reason = f"{max_values:,} values in {len(content) >> 10} KiB"
+                raise UnreadableYaml(too_much(reason))
             if depth > max_depth:
                 start: Any = event.start_mark
                 raise NestedTooDeeply(max_depth, start.line, start.column)

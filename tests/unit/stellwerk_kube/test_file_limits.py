@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.file_limits import allow, read_stream, read_trace
-from stellwerk_kube.yaml_file import parse_yaml, read_objects
+from stellwerk_kube.yaml_file import parse_yaml, read_objects, read_yaml
 from stellwerk_simulation.trace import read_pods
 
 HEAD = (
@@ -113,6 +113,39 @@ def test_json_values_are_counted_like_documents(tmp_path: Path) -> None:
     path.write_text("{} " * 20_001)
     with pytest.raises(ConfigurationError, match="more than 20,000 documents; --file-limits 4"):
         read_objects(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("many.yaml", "a: [" + "0," * 600_000 + "0]", id="zeros in YAML"),
+        pytest.param("many.yaml", "- 0\n" * 600_000, id="a line for each value"),
+        pytest.param("many.yaml", "a: {" + "b: 0, " * 600_000 + "}", id="one key, again and again"),
+        pytest.param("many.json", "[" + "0," * 2_000_000 + "0]", id="zeros in JSON"),
+        pytest.param("many.json", "[" + "{}," * 2_000_000 + "{}]", id="empty objects"),
+    ],
+)
+def test_values_that_are_very_many_for_the_text_are_counted_before_they_are_made(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    began = time.process_time()
+    with pytest.raises(ConfigurationError, match=r"more than [\d,]+ values in \d+ KiB; --file-lim"):
+        read_objects(path)
+    assert time.process_time() - began < 2
+
+
+def test_settings_are_read_by_libyaml_where_they_are_long(tmp_path: Path) -> None:
+    """PyYAML's own reader takes a second for each 100 KiB."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("a: [" + "one, " * 150_000 + "two]")
+    began = time.process_time()
+    assert len(read_yaml(path)) == 1
+    assert time.process_time() - began < 4
+    path.write_text("a" * ((2 << 20) + 1))
+    with pytest.raises(ConfigurationError, match="more than 2 MiB; --file-limits 4 allows more"):
+        read_yaml(path)
 
 
 def test_a_large_file_is_refused_by_its_size(tmp_path: Path) -> None:

@@ -232,5 +232,5 @@ def test_scalars_are_what_the_api_server_reads() -> None:
 
 
 def test_a_file_without_an_end_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="more than 8 MiB"):
+    with pytest.raises(ConfigurationError, match="more than 2 MiB"):
         read_yaml(Path("/dev/zero"))
