@@ -247,7 +247,7 @@ def _decided(fork: World, pods: list[PodInfo], plugin: str) -> Steps[UnboundPods
 
 
 def _kind_of(pod: PodInfo) -> object:
-    """What pods have in common that are turned away alike; volumes and claims are a pod's own."""
+    """A key that pods share if they are turned away alike; volumes and claims are a pod's own."""
     is_own = pod.volumes or pod.generated_claims or pod.group or pod.nominated_node_name
     names = pod.node_names
     return (

@@ -77,7 +77,7 @@ def door_address(options: argparse.Namespace) -> DoorAddress:
 
 
 class Port(Protocol):
-    """Who answers the questions of an operator's port."""
+    """The answers to the questions of an operator's port."""
 
     async def ask_json(self, path: str, body: Mapping[str, Any] | None = None) -> "JsonObject":
         """The answer to a question.
@@ -153,7 +153,7 @@ class Door(Port):
         return codec(kind).read(await self.ask_json(path))
 
     def progress(self) -> str:
-        """What is being done, for the line of a command that waits."""
+        """The work that goes on, for the line of a command that waits."""
         return "waiting for the answer" if self._local is None else self._local.progress()
 
     async def renew(self) -> None:

@@ -166,7 +166,7 @@ def _print_as_read(explanation: PodExplanation, to: Printer) -> None:
 
 
 def _print_placement(now: PlacementNow, own: str, to: Printer) -> None:
-    """Where a bound pod would go now, its own node in green."""
+    """Print the nodes for a bound pod if it came now, its own node in green."""
     tie = "no tie" if now.tied < _MIN_TIED else f"a tie of {now.tied}"
     to.say(
         f"If it came now: {now.feasible} of {counted(now.nodes, 'node')} feasible, {tie}; it would "

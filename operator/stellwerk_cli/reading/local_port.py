@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from stellwerk.answers.answer import Kind, codec
+from stellwerk.answers.answer import codec
 from stellwerk.answers.reading import AssumedConfiguration, ClusterReading, KindLeftOut
 from stellwerk.answers.what_if import Supposition
 from stellwerk.app import Operator, RunOptions
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from stellwerk.explain.steps import Result, Steps
 
 MAX_COMPUTING_SECONDS: Final = 20.0
-"""CPU time after which an answer ends with what it has, and says so. Nobody waits behind it."""
+"""CPU time after which an answer ends with what it has, and says so. No decision waits for it."""
 _MIN_PAUSE_FACTOR: Final = 10.0
 """A watched answer reads the cluster anew after this many times the duration of the last reading,
 so that it asks the API server for a tenth of the time at most."""
@@ -65,7 +65,7 @@ the whole cluster."""
 
 
 class _Question(NamedTuple):
-    """What is asked: the pods that are decided for it, the further kinds, and the answer."""
+    """A question: the pods that are decided for it, the further kinds, and the answer."""
 
     pods: Callable[[Operator], Iterable[PodInfo]]
     kinds: frozenset[str]
@@ -95,10 +95,6 @@ class LocalPort:
             await self._cluster.close()
             self._cluster = None
 
-    async def get(self, path: str, kind: type[Kind]) -> Kind:
-        """The answer to a path; raises as `ask_json`."""
-        return codec(kind).read(await self.ask_json(path))
-
     async def ask_json(self, path: str, body: Mapping[str, Any] | None = None) -> JsonObject:
         """The answer to a question of the operator's port, decided on the cluster as it was read.
 
@@ -122,7 +118,7 @@ class LocalPort:
         return codec(type(answer)).as_json(answer)
 
     def progress(self) -> str:
-        """What is being done, for the line of a command that waits."""
+        """The work that goes on, for the line of a command that waits."""
         if self._cluster is None:
             return "reading the cluster"
         return self._cluster.progress()
@@ -146,7 +142,7 @@ def _rare_collections() -> Iterator[None]:
 
 
 def _within(seconds: float, steps: Steps[Result]) -> Result:
-    """The result of steps; after so much CPU time they are told to end with what they have.
+    """The result of steps, which end with what they have after so much CPU time.
 
     Raises:
         SchedulerError: they have nothing then.
@@ -247,7 +243,7 @@ class _ReadCluster:
             self.unread[PROFILE] = found
 
     def _known(self, kind: str) -> dict[str, JsonObject]:
-        """What the operator knows of a kind, by uid, as the metadata that a deletion has."""
+        """The known objects of a kind, by uid, as the metadata that a deletion has."""
         operator, world = self.operator, self.operator.world
         if kind == "Node":
             return {node.name: {"name": node.name, "uid": ""} for node in world.cache.nodes()}
@@ -390,7 +386,7 @@ class _ReadCluster:
         return {**manifest, "spec": {**spec, "plugins": plugins, "pluginConfig": config}}
 
     def reading(self, why_no_operator: str) -> ClusterReading:
-        """What was read, for the answer."""
+        """The reading, for the answer."""
         if self.assumed is None:
             raise RuntimeError("nothing was read")
         counts = self.reader.counts
