@@ -407,3 +407,18 @@ async def test_texts_of_the_cluster_reach_no_terminal_as_they_are(tmp_path: Path
         kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", EVERYTHING)
         _, printed, said = await command("explain", "pod/small", "--kubeconfig", kubeconfig)
     assert all(each.isprintable() or each == "\n" for each in printed + said)
+
+
+async def test_a_kubeconfig_that_acts_for_another_user_has_that_one_s_rights(
+    tmp_path: Path,
+) -> None:
+    account = f"system:serviceaccount:stellwerk:{READER}"
+    async with cluster_of(make_pod("small", cpu="1")) as cluster:
+        kubeconfig_of_reader(cluster, tmp_path / "reader", list_rules(("", ["nodes"])))
+        cluster.write_kubeconfig(tmp_path / "admin")
+        config = yaml.safe_load((tmp_path / "admin").read_text())
+        assert (await command("nodes", "--kubeconfig", str(tmp_path / "admin")))[0] == 0
+        config["users"][0]["user"] |= {"as": account, "as-groups": ["system:authenticated"]}
+        (tmp_path / "admin").write_text(yaml.safe_dump(config))
+        status, _, said = await command("nodes", "--kubeconfig", str(tmp_path / "admin"))
+    assert (status, "you may not list pods" in said) == (1, True), said

@@ -262,7 +262,7 @@ class Transport:
 
     def _answer(self, wire: _Wire) -> Awaitable[tuple[int, bytes, str | None]]:
         """Return status, body and Retry-After."""
-        if wire.pooled and wire.body is not None and not self._credentials.proxied:
+        if wire.pooled and wire.body is not None and not self._credentials.needs_session:
             return self._pooled_answer(wire, wire.body)
         return self._session_answer(wire)
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from stellwerk.client.kubernetes import KubernetesClient
     from stellwerk.explain.steps import Result, Steps
+    from stellwerk.framework.offline import Offline
 
 MAX_COMPUTING_SECONDS: Final = 20.0
 """CPU time after which an answer ends with what it has, and says so. No decision waits for it."""
@@ -168,7 +169,7 @@ def _within(seconds: float, steps: Steps[Result]) -> Result:
 class _ReadCluster:
     """An Operator that was filled from lists."""
 
-    client: ReadOnlyClient
+    client: Offline
     config: str
     clock: SystemClock = field(default_factory=SystemClock)
     unread: dict[str, Unread] = field(default_factory=dict)
