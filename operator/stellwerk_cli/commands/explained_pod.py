@@ -310,7 +310,9 @@ def print_verdicts(
         )
     refused = explanation.refused_by_extenders if isinstance(explanation, PodExplanation) else None
     if refused is not None:
-        to.say(f"Refused by extenders in its last attempt, {ago(refused.counted_at)}:")
+        of_operator = isinstance(explanation, PodExplanation) and explanation.read is None
+        when = f" in its last attempt, {ago(refused.counted_at)}" if of_operator else ""
+        to.say(f"Refused by extenders{when}:")
         _print_reasons(
             ((each.plugin, each.nodes, each.reasons, ()) for each in refused.reasons), to
         )

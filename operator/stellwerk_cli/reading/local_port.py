@@ -23,11 +23,17 @@ from stellwerk.answers.what_if import Supposition
 from stellwerk.app import Operator, RunOptions
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.client.reading import ReadOnlyClient
+from stellwerk.explain.attempt import take_out_own_copies
 from stellwerk.explain.lists.claims import explain_claim
 from stellwerk.explain.lists.devices import DevicesAsked, devices_page, explain_device
 from stellwerk.explain.lists.nodes import NodesAsked, explain_node, nodes_page
 from stellwerk.explain.lists.page import MAX_ENTRIES, Page, PodsAsked
-from stellwerk.explain.reading import explain_read_group, explain_read_pod, unbound_pods
+from stellwerk.explain.reading import (
+    after_extenders,
+    explain_read_group,
+    explain_read_pod,
+    unbound_pods,
+)
 from stellwerk.explain.steps import OutOfTime, finished, suggested
 from stellwerk.explain.what_if import what_if
 from stellwerk.framework.watch_handlers import Lack
@@ -37,6 +43,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk.profiles.spec.profile import LoadedProfile, load_profile
+from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.world.world import offline_profile
 from stellwerk_cli.reading.assumed import Assumed, assumed_configuration
 from stellwerk_cli.reading.needs import DEVICES, KINDS, SPREAD, needed
@@ -50,6 +57,7 @@ from stellwerk_simulation.offline_operator import deliver
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from stellwerk.answers.pod import PodExplanation
     from stellwerk.client.kubernetes import KubernetesClient
     from stellwerk.explain.steps import Result, Steps
     from stellwerk.framework.offline import Offline
@@ -71,19 +79,30 @@ class _Question(NamedTuple):
     pods: Callable[[Operator], Iterable[PodInfo]]
     kinds: frozenset[str]
     steps: Callable[[Operator], Steps[Any]]
+    is_of_one_pod: bool = False
+    """Whether extenders can be asked about it: it is about one pod."""
 
 
 class LocalPort:
     """Questions to a cluster that is read once, or anew for an answer that is watched."""
 
-    def __init__(self, client: KubernetesClient, config: str, why_no_operator: str) -> None:
+    def __init__(
+        self,
+        client: KubernetesClient,
+        config: str,
+        why_no_operator: str,
+        *,
+        calls_extenders: bool = False,
+    ) -> None:
         """Read nothing yet.
 
         Args:
             client: of the cluster, with the caller's credentials.
             config: a file or configmap/NAMESPACE/NAME with the scheduler's configuration, or empty.
             why_no_operator: for the answers, the reason for which no operator is asked.
+            calls_extenders: the extenders of the configuration are asked about a pod.
         """
+        self._calls_extenders = calls_extenders
         self._client = client
         self._config = config
         self._why_no_operator = why_no_operator
@@ -108,13 +127,17 @@ class LocalPort:
         began = time.monotonic()
         with _rare_collections():
             if self._cluster is None:
-                self._cluster = _ReadCluster(ReadOnlyClient(self._client), self._config)
+                self._cluster = _ReadCluster(
+                    ReadOnlyClient(self._client), self._config, self._calls_extenders
+                )
                 await self._cluster.read_pods(await self._client.check_reachable())
             cluster = self._cluster
             await cluster.read_kinds(question)
             cluster.operator.world.cache.update_snapshot()
             self._read_seconds = time.monotonic() - began
             answer = _within(MAX_COMPUTING_SECONDS, question.steps(cluster.operator))
+            if question.is_of_one_pod:
+                answer = await cluster.with_extenders(answer)
         answer = replace(answer, read=cluster.reading(self._why_no_operator))
         return codec(type(answer)).as_json(answer)
 
@@ -171,6 +194,7 @@ class _ReadCluster:
 
     client: Offline
     config: str
+    calls_extenders: bool = False
     clock: SystemClock = field(default_factory=SystemClock)
     unread: dict[str, Unread] = field(default_factory=dict)
     """The kinds that were needed and could not be read."""
@@ -313,6 +337,10 @@ class _ReadCluster:
         if followed:
             remarks.append(f"SchedulerProfiles of the cluster are followed: {', '.join(followed)}")
         self.loaded, self.remarks = loaded, [*self.assumed.remarks, *remarks]
+        if self.calls_extenders:
+            # Before nodes and pods, of which some extenders are sent the objects.
+            for each in loaded.values():
+                self.operator.extenders.serve(each.scheduler_name, each.spec.extenders)
         served = [
             offline_profile(
                 each,
@@ -327,6 +355,30 @@ class _ReadCluster:
             for each in loaded.values()
         ]
         world.profiles.serve(served, {})
+
+    async def with_extenders(self, found: PodExplanation) -> PodExplanation:
+        """The explanation of a pod with the word of its profile's extenders, if they are asked."""
+        world, pools = self.operator.world, self.operator.extenders
+        entry = world.queue.entries.get(found.uid or "")
+        pod = entry.newest if entry is not None else world.cache.pod(found.uid or "")
+        served = None if pod is None else world.profiles.of(pod)
+        extenders = None if served is None else pools.of(served.scheduler_name)
+        if pod is None or served is None or extenders is None:
+            return found
+        fork = world.fork(random.Random(0))
+        try:
+            take_out_own_copies(fork, [pod])
+            fork.cache.update_snapshot()
+            profile, unbound = fork.profiles.served[served.scheduler_name], pod.with_node("")
+            decision = await decide_with_extenders(
+                fork, unbound, profile, extenders, profile.new_state(unbound)
+            )
+            return after_extenders(found, decision, self.clock)
+        except SchedulerError as failure:
+            words = f"its extenders cannot be asked: {failure}"
+            return replace(found, would_get_node=None, tied=None, tied_nodes=None, would_wait=words)
+        finally:
+            fork.forget_results()
 
     def _loaded(self, manifest: JsonObject) -> LoadedProfile:
         """A profile of the assumed configuration.
@@ -395,6 +447,7 @@ class _ReadCluster:
             extender.shown_url_prefix
             for each in self.loaded.values()
             for extender in each.spec.extenders
+            if not self.calls_extenders
         ]
         return ClusterReading(
             server_version=self.version,
@@ -505,6 +558,7 @@ def _question(  # noqa: PLR0911 a table of paths
                         (pod.name for pod in _all(op) if pod.namespace == namespace),
                     )
                 ),
+                is_of_one_pod=True,
             )
         case _:
             raise ConfigurationError("only an operator can answer this, and there is none here")
