@@ -31,6 +31,7 @@ from stellwerk.answers.what_if import WhatIf
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, owned
+from tests.support.fake_extender import fake_extender
 from tests.support.processes import command
 from tests.support.rights import (
     ENFORCED,
@@ -407,3 +408,64 @@ async def test_texts_of_the_cluster_reach_no_terminal_as_they_are(tmp_path: Path
         kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", EVERYTHING)
         _, printed, said = await command("explain", "pod/small", "--kubeconfig", kubeconfig)
     assert all(each.isprintable() or each == "\n" for each in printed + said)
+
+
+async def test_a_kubeconfig_that_acts_for_another_user_has_that_one_s_rights(
+    tmp_path: Path,
+) -> None:
+    account = f"system:serviceaccount:stellwerk:{READER}"
+    async with cluster_of(make_pod("small", cpu="1")) as cluster:
+        kubeconfig_of_reader(cluster, tmp_path / "reader", list_rules(("", ["nodes"])))
+        cluster.write_kubeconfig(tmp_path / "admin")
+        config = yaml.safe_load((tmp_path / "admin").read_text())
+        assert (await command("nodes", "--kubeconfig", str(tmp_path / "admin")))[0] == 0
+        config["users"][0]["user"] |= {"as": account, "as-groups": ["system:authenticated"]}
+        (tmp_path / "admin").write_text(yaml.safe_dump(config))
+        status, _, said = await command("nodes", "--kubeconfig", str(tmp_path / "admin"))
+    assert (status, "you may not list pods" in said) == (1, True), said
+
+
+def config_with_extender(url: str) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "extenders": [
+                {
+                    "urlPrefix": url,
+                    "filterVerb": "filter",
+                    "bindVerb": "bind",
+                    "nodeCacheCapable": True,
+                }
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [
+        pytest.param(["n2"], ("n2", None), id="one node"),
+        pytest.param([], (None, 3), id="none"),
+    ],
+)
+async def test_extenders_are_called_only_where_the_caller_says_so(
+    left: list[str], expected: tuple[str | None, int | None], tmp_path: Path
+) -> None:
+    reasons = {f"n{number}": "it is reserved" for number in range(3) if f"n{number}" not in left}
+    answers = {"filter": {"nodenames": left, "failedNodes": reasons}}
+    async with fake_extender(answers) as extender, cluster_of(make_pod("a", cpu="1")) as cluster:
+        (tmp_path / "config").write_text(config_with_extender(extender.url))
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", EVERYTHING)
+        words = ("explain", "pod/a", "--config", str(tmp_path / "config"))
+        without = await answer(kubeconfig, *words)
+        assert extender.verbs() == []
+        found = await answer(kubeconfig, *words, "--call-extenders")
+        assert extender.verbs() == ["filter"]
+    assert without["read"]["configuration"]["extendersNotAsked"] == [extender.url]
+    assert "extendersNotAsked" not in found["read"]["configuration"]
+    refused = found["refusedByExtenders"]
+    node, nodes = expected
+    assert found.get("wouldGetNode") == node
+    assert refused["nodes"] == (nodes or 2)
+    assert not any("extenders" in each["reason"] for each in found.get("leftOut", ()))

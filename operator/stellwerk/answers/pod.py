@@ -476,7 +476,7 @@ class PodExplanation(Recomputed, PodFacts):
     """The message of the pod's condition PodScheduled, in the words of the scheduler that wrote
     it. An operator has it in `lastAttempt`."""
     placement_now: PlacementNow | None = None
-    """Where a pod whose decision was not seen would go now, without itself on its node."""
+    """The node for a bound pod whose decision was not seen, if it came now."""
     read: ClusterReading | None = None
     """The reading that the answer was decided on; absent: an operator gave it."""
 

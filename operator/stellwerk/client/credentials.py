@@ -30,7 +30,7 @@ from stellwerk_kube.user_files import expanded
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from stellwerk.client.access import Access, Source
     from stellwerk_kube.clock import Clock
@@ -73,8 +73,9 @@ class Credentials:
         self._tls = RenewableContext.of(loaded)
         self._first_connector: aiohttp.TCPConnector | None = None
         self._proxy = loaded.proxy or _environment_proxy(loaded.server)
-        self.proxied: Final = self._proxy is not None
-        """Whether the server is reached through a proxy."""
+        self.needs_session: Final = self._proxy is not None or bool(loaded.impersonation)
+        """Whether every request must go through a session: it knows the proxy, and the headers by
+        which requests act for another user."""
 
     @property
     def access(self) -> Access:
@@ -117,6 +118,8 @@ class Credentials:
         middlewares: list[aiohttp.ClientMiddlewareType] = [self._authorize]
         if loaded.tls_server_name is not None:
             middlewares.append(_server_name(loaded.tls_server_name))
+        if loaded.impersonation:
+            middlewares.append(_acting_for(loaded.impersonation))
         return aiohttp.ClientSession(
             connector=connector,
             connector_owner=shared is None,
@@ -304,6 +307,20 @@ def _server_name(name: str) -> aiohttp.ClientMiddlewareType:
         return await handler(request)
 
     return with_server_name
+
+
+def _acting_for(headers: Sequence[tuple[str, str]]) -> aiohttp.ClientMiddlewareType:
+    """Act for another user by these headers, of which several may have one name."""
+
+    async def with_impersonation(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        for name in dict.fromkeys(name for name, _ in headers):
+            request.headers.popall(name, None)  # of an earlier attempt
+        request.headers.extend(headers)
+        return await handler(request)
+
+    return with_impersonation
 
 
 def _environment_proxy(server: str) -> URL | None:

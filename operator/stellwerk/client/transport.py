@@ -261,7 +261,7 @@ class Transport:
             ApiError: the answer is a refusal, or there was none.
         """
         try:
-            if wire.pooled and wire.body is not None and not self._credentials.proxied:
+            if wire.pooled and wire.body is not None and not self._credentials.needs_session:
                 status, content, retry_after = await self._pooled_answer(wire, wire.body)
             else:
                 status, content, retry_after = await self._session_answer(wire)

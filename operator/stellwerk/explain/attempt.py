@@ -36,6 +36,10 @@ _MAX_TIED_NODES: Final = 20
 """Nodes of a tie that an answer names. It counts all of them."""
 
 
+EXTENDERS_NOT_ASKED: Final = "extenders are not asked by explanations"
+"""The reason for which an extender has no part in an answer."""
+
+
 @dataclass(slots=True)
 class Attempt:
     """The result for one pod, and for the members of its group that were decided with it."""
@@ -103,9 +107,7 @@ def not_asked(profile: ServedProfile, pod: PodInfo) -> Iterator[PluginLeftOut]:
     """Extenders and plugins with a say in whether the pod gets its node, not asked on a fork."""
     for extender in profile.loaded.spec.extenders:
         if is_interested(extender, pod):
-            yield PluginLeftOut(
-                plugin=extender.shown_url_prefix, reason="extenders are not asked by explanations"
-            )
+            yield PluginLeftOut(plugin=extender.shown_url_prefix, reason=EXTENDERS_NOT_ASKED)
     for plugin in PERMIT.among(profile.framework.plugins):
         yield PluginLeftOut(
             plugin=plugin.name, reason="its Permit is asked when the pod is to be bound"

@@ -5,7 +5,7 @@ what follows from the objects of the cluster and the configuration assumed, and 
 operator knows: no queue, no attempts, no times of decisions.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.pod import (
+    OtherNodes,
     PlacementNow,
     PodExplanation,
     RankedNode,
@@ -20,12 +21,19 @@ from stellwerk.answers.pod import (
     ScoreFields,
 )
 from stellwerk.answers.queue import UnboundPod, UnboundPods
-from stellwerk.explain.attempt import Attempt
+from stellwerk.explain.attempt import EXTENDERS_NOT_ASKED
 from stellwerk.explain.lists.page import PodsAsked, natural_order, owner_of
 from stellwerk.explain.lists.queue import scheduled_message
 from stellwerk.explain.pod_groups import explain_group
-from stellwerk.explain.records import MAX_SHOWN_NODES, kept_score, node_names, score_at
-from stellwerk.explain.report import Explanations, explain_attempt
+from stellwerk.explain.queue_facts import at
+from stellwerk.explain.records import (
+    MAX_SHOWN_NODES,
+    kept_score,
+    node_names,
+    refusals_of_extenders,
+    score_at,
+)
+from stellwerk.explain.report import Explanations, explain_attempt, reasons_of
 from stellwerk.explain.steps import Steps, on_fork
 from stellwerk.framework.diagnosis import fit_error
 from stellwerk.framework.types import Code, PluginFailure
@@ -33,6 +41,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import Decision, broken, find_nodes, is_broken
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.clock import Clock
 
 _MAX_KINDS: Final = 1000
 """Kinds of waiting pods that are decided for a list. Pods with the same spec and labels are one
@@ -145,17 +154,19 @@ def _placed_now(
     own_node = pod.node_name
     unbound = pod.with_node("")
     now, tried = yield from explain_attempt(fork, unbound, profile, live)
-    return now, None if tried is None else _placement(tried, own_node)
+    decision = None if tried is None else tried.decision
+    if tried is None or decision is None:
+        return now, None
+    return now, _placement(decision, tried.node_name, own_node)
 
 
-def _placement(tried: Attempt, own_node: str) -> PlacementNow | None:
-    """The best nodes of a decision with their points; None: it chose none by itself."""
-    decision = tried.decision
-    if decision is None or not decision.node_name:
+def _placement(decision: Decision, node_name: str, own_node: str) -> PlacementNow | None:
+    """The best nodes of a decision with their points; None: it chose none."""
+    if not decision.node_name:
         return None
     search = decision.search
     return PlacementNow(
-        node=tried.node_name,
+        node=node_name,
         nodes=search.snapshot.node_count,
         feasible=decision.feasible,
         tied=1 if decision.best is None else len(decision.best),
@@ -178,17 +189,47 @@ def _ranked(decision: Decision, own_node: str) -> list[RankedNode]:
             names.append(own_node)
     kept = [kept_score(each, positions) for each in scores.by_plugin]
     found = []
-    for at, (name, points) in enumerate(zip(names, total[positions].tolist(), strict=True)):
+    for position, (name, points) in enumerate(zip(names, total[positions].tolist(), strict=True)):
         by_plugin = {}
         for score in kept:
             plugin, weight, *_ = score
-            raw, normalized = score_at(score, at)
+            raw, normalized = score_at(score, position)
             by_plugin[plugin] = ScoreFields(
                 raw=raw, normalized=normalized, weighted=normalized * weight
             )
         rank = 1 + int((total > points).sum())
         found.append(RankedNode(node=name, rank=rank, total=points, scores=by_plugin))
     return found
+
+
+def after_extenders(found: PodExplanation, decision: Decision, clock: Clock) -> PodExplanation:
+    """The explanation of a pod once the extenders of its profile were asked about it."""
+    left_out = [each for each in found.left_out or () if each.reason != EXTENDERS_NOT_ASKED]
+    refused = refusals_of_extenders(decision.search, clock.monotonic())
+    others = None
+    if refused is not None:
+        others = OtherNodes(
+            counted_at=at(clock, refused.counted_at_seconds),
+            nodes=refused.others,
+            reasons=reasons_of(refused.counts.items()),
+        )
+    tied: Sequence[str] = ()
+    if decision.scores is not None and decision.best is not None and len(decision.best) > 1:
+        tied = node_names(decision.search, decision.scores, decision.best)
+    message = None if decision.failure is None else decision.failure.message
+    placement = found.placement_now
+    if placement is not None:
+        placement = _placement(decision, decision.node_name, found.node or "")
+    return replace(
+        found,
+        left_out=left_out or None,
+        refused_by_extenders=others,
+        would_get_node=decision.node_name or None,
+        tied=len(tied) or None,
+        tied_nodes=list(tied[:MAX_SHOWN_NODES]) or None,
+        would_wait=found.would_wait or (message if others is not None else None),
+        placement_now=placement,
+    )
 
 
 # --- the pods that wait ---------------------------------------------------------------------------
@@ -243,7 +284,7 @@ def _decided(fork: World, pods: list[PodInfo], plugin: str) -> Steps[UnboundPods
 
 
 def _kind_of(pod: PodInfo) -> object:
-    """What pods have in common that are turned away alike; volumes and claims are a pod's own."""
+    """A key that pods share if they are turned away alike; volumes and claims are a pod's own."""
     is_own = pod.volumes or pod.generated_claims or pod.group or pod.nominated_node_name
     names = pod.node_names
     return (

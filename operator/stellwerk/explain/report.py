@@ -168,7 +168,7 @@ class Explanations:
         return OtherNodes(
             counted_at=at(self.world.clock, why.counted_at_seconds),
             nodes=why.others,
-            reasons=_reasons(why.counts.items()),
+            reasons=reasons_of(why.counts.items()),
         )
 
     def _record(self, record: DecisionRecord) -> DecisionFields:
@@ -502,7 +502,8 @@ def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
     return PreemptionNow(node=candidate.node_name, victims=victims, would_do=would_do)
 
 
-def _reasons(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:
+def reasons_of(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:
+    """Rejections counted by status, the most frequent first."""
     return [
         ReasonCount(plugin=status.plugin, reasons=list(status.reasons), nodes=nodes)
         for status, nodes in sorted(counts, key=lambda each: -each[1])

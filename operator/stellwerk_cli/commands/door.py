@@ -31,6 +31,8 @@ class DoorAddress:
     """The cluster is read at once, and no operator asked."""
     may_read: bool = False
     """The cluster is read if no operator answers."""
+    calls_extenders: bool = False
+    """The extenders of that configuration are asked about a pod."""
     config: str = ""
     """The configuration of the cluster's scheduler: a file, configmap/NAMESPACE/NAME, or empty."""
 
@@ -55,6 +57,12 @@ def add_door_arguments(parser: argparse.ArgumentParser) -> None:
         help="the KubeSchedulerConfiguration of the cluster's scheduler (default: what its pod "
         "shows, and the defaults of its release)",
     )
+    group.add_argument(
+        "--call-extenders",
+        action="store_true",
+        help="call the extenders of that configuration about a pod that is explained, from this "
+        "machine (default: they are not asked, and the answer says so)",
+    )
 
 
 def door_address(options: argparse.Namespace) -> DoorAddress:
@@ -72,12 +80,13 @@ def door_address(options: argparse.Namespace) -> DoorAddress:
         port_address(options),
         is_local=options.local,
         may_read=not names_operator,
+        calls_extenders=options.call_extenders,
         config=options.config,
     )
 
 
 class Port(Protocol):
-    """Who answers the questions of an operator's port."""
+    """The answers to the questions of an operator's port."""
 
     async def ask_json(self, path: str, body: Mapping[str, Any] | None = None) -> "JsonObject":
         """The answer to a question.
@@ -153,7 +162,7 @@ class Door(Port):
         return codec(kind).read(await self.ask_json(path))
 
     def progress(self) -> str:
-        """What is being done, for the line of a command that waits."""
+        """The work that goes on, for the line of a command that waits."""
         return "waiting for the answer" if self._local is None else self._local.progress()
 
     async def renew(self) -> None:
@@ -189,7 +198,12 @@ class Door(Port):
                 credentials, clock=SystemClock(), metrics=Metrics(), jitter=random.random
             )
         )
-        self._local = LocalPort(client, self._address.config, why_no_operator)
+        self._local = LocalPort(
+            client,
+            self._address.config,
+            why_no_operator,
+            calls_extenders=self._address.calls_extenders,
+        )
         self._stack.push_async_callback(self._local.close)
 
 

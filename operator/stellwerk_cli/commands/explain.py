@@ -7,6 +7,7 @@ Invariant: it only reads.
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -207,6 +208,8 @@ async def _workload(
     if len(waiting) > _MAX_EXPLAINED_PODS:
         rest = [f"{namespace}/{pod['metadata']['name']}" for pod in waiting[_MAX_EXPLAINED_PODS:]]
         alike["not asked about: there are too many"] = rest
+    reading = next((each.read for each in first.values() if each.read is not None), None)
+    first = {reason: replace(each, read=None) for reason, each in first.items()}
     ordered = sorted(alike.items(), key=lambda each: -len(each[1]))
     return codec(WorkloadExplanation).as_json(
         WorkloadExplanation(
@@ -218,6 +221,7 @@ async def _workload(
                 PodsWaitingAlike(reason=reason, pods=names, explanation=first.get(reason))
                 for reason, names in ordered
             ],
+            read=reading,
         )
     )
 

@@ -166,7 +166,7 @@ def _print_as_read(explanation: PodExplanation, to: Printer) -> None:
 
 
 def _print_placement(now: PlacementNow, own: str, to: Printer) -> None:
-    """Where a bound pod would go now, its own node in green."""
+    """Print the nodes for a bound pod if it came now, its own node in green."""
     tie = "no tie" if now.tied < _MIN_TIED else f"a tie of {now.tied}"
     to.say(
         f"If it came now: {now.feasible} of {counted(now.nodes, 'node')} feasible, {tie}; it would "
@@ -310,7 +310,9 @@ def print_verdicts(
         )
     refused = explanation.refused_by_extenders if isinstance(explanation, PodExplanation) else None
     if refused is not None:
-        to.say(f"Refused by extenders in its last attempt, {ago(refused.counted_at)}:")
+        of_operator = isinstance(explanation, PodExplanation) and explanation.read is None
+        when = f" in its last attempt, {ago(refused.counted_at)}" if of_operator else ""
+        to.say(f"Refused by extenders{when}:")
         _print_reasons(
             ((each.plugin, each.nodes, each.reasons, ()) for each in refused.reasons), to
         )

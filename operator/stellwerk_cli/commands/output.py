@@ -36,15 +36,15 @@ class Shown(Generic[Kind]):
     """The kind and table of the answer of a cluster that is read; None: they are the same."""
 
     def of(self, answer: Json) -> "Shown[Any]":
-        """What an answer is shown as."""
+        """Choose the kind and table of an answer."""
         return self.as_read if self.as_read is not None and "read" in answer else self
 
 
 class Asked(Protocol):
-    """Who is asked, an operator or a cluster that is read (`commands.door`)."""
+    """The side that answers: an operator, or a cluster that is read (`commands.door`)."""
 
     def progress(self) -> str:
-        """What is being done, for the line of a command that waits."""
+        """The work that goes on, for the line of a command that waits."""
         ...
 
     async def renew(self) -> None:

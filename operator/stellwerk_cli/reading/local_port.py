@@ -17,17 +17,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from stellwerk.answers.answer import Kind, codec
+from stellwerk.answers.answer import codec
 from stellwerk.answers.reading import AssumedConfiguration, ClusterReading, KindLeftOut
 from stellwerk.answers.what_if import Supposition
 from stellwerk.app import Operator, RunOptions
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.client.reading import ReadOnlyClient
+from stellwerk.explain.attempt import take_out_own_copies
 from stellwerk.explain.lists.claims import explain_claim
 from stellwerk.explain.lists.devices import DevicesAsked, devices_page, explain_device
 from stellwerk.explain.lists.nodes import NodesAsked, explain_node, nodes_page
 from stellwerk.explain.lists.page import MAX_ENTRIES, Page, PodsAsked
-from stellwerk.explain.reading import explain_read_group, explain_read_pod, unbound_pods
+from stellwerk.explain.reading import (
+    after_extenders,
+    explain_read_group,
+    explain_read_pod,
+    unbound_pods,
+)
 from stellwerk.explain.steps import OutOfTime, finished, suggested
 from stellwerk.explain.what_if import what_if
 from stellwerk.framework.watch_handlers import Lack
@@ -37,6 +43,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk.profiles.spec.profile import LoadedProfile, load_profile
+from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.world.world import offline_profile
 from stellwerk_cli.reading.assumed import Assumed, assumed_configuration
 from stellwerk_cli.reading.needs import DEVICES, KINDS, SPREAD, needed
@@ -50,11 +57,13 @@ from stellwerk_simulation.offline_operator import deliver
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from stellwerk.answers.pod import PodExplanation
     from stellwerk.client.kubernetes import KubernetesClient
     from stellwerk.explain.steps import Result, Steps
+    from stellwerk.framework.offline import Offline
 
 MAX_COMPUTING_SECONDS: Final = 20.0
-"""CPU time after which an answer ends with what it has, and says so. Nobody waits behind it."""
+"""CPU time after which an answer ends with what it has, and says so. No decision waits for it."""
 _MIN_PAUSE_FACTOR: Final = 10.0
 """A watched answer reads the cluster anew after this many times the duration of the last reading,
 so that it asks the API server for a tenth of the time at most."""
@@ -65,24 +74,35 @@ the whole cluster."""
 
 
 class _Question(NamedTuple):
-    """What is asked: the pods that are decided for it, the further kinds, and the answer."""
+    """A question: the pods that are decided for it, the further kinds, and the answer."""
 
     pods: Callable[[Operator], Iterable[PodInfo]]
     kinds: frozenset[str]
     steps: Callable[[Operator], Steps[Any]]
+    is_of_one_pod: bool = False
+    """Whether extenders can be asked about it: it is about one pod."""
 
 
 class LocalPort:
     """Questions to a cluster that is read once, or anew for an answer that is watched."""
 
-    def __init__(self, client: KubernetesClient, config: str, why_no_operator: str) -> None:
+    def __init__(
+        self,
+        client: KubernetesClient,
+        config: str,
+        why_no_operator: str,
+        *,
+        calls_extenders: bool = False,
+    ) -> None:
         """Read nothing yet.
 
         Args:
             client: of the cluster, with the caller's credentials.
             config: a file or configmap/NAMESPACE/NAME with the scheduler's configuration, or empty.
             why_no_operator: for the answers, the reason for which no operator is asked.
+            calls_extenders: the extenders of the configuration are asked about a pod.
         """
+        self._calls_extenders = calls_extenders
         self._client = client
         self._config = config
         self._why_no_operator = why_no_operator
@@ -94,10 +114,6 @@ class LocalPort:
         if self._cluster is not None:
             await self._cluster.close()
             self._cluster = None
-
-    async def get(self, path: str, kind: type[Kind]) -> Kind:
-        """The answer to a path; raises as `ask_json`."""
-        return codec(kind).read(await self.ask_json(path))
 
     async def ask_json(self, path: str, body: Mapping[str, Any] | None = None) -> JsonObject:
         """The answer to a question of the operator's port, decided on the cluster as it was read.
@@ -111,18 +127,22 @@ class LocalPort:
         began = time.monotonic()
         with _rare_collections():
             if self._cluster is None:
-                self._cluster = _ReadCluster(ReadOnlyClient(self._client), self._config)
+                self._cluster = _ReadCluster(
+                    ReadOnlyClient(self._client), self._config, self._calls_extenders
+                )
                 await self._cluster.read_pods(await self._client.check_reachable())
             cluster = self._cluster
             await cluster.read_kinds(question)
             cluster.operator.world.cache.update_snapshot()
             self._read_seconds = time.monotonic() - began
             answer = _within(MAX_COMPUTING_SECONDS, question.steps(cluster.operator))
+            if question.is_of_one_pod:
+                answer = await cluster.with_extenders(answer)
         answer = replace(answer, read=cluster.reading(self._why_no_operator))
         return codec(type(answer)).as_json(answer)
 
     def progress(self) -> str:
-        """What is being done, for the line of a command that waits."""
+        """The work that goes on, for the line of a command that waits."""
         if self._cluster is None:
             return "reading the cluster"
         return self._cluster.progress()
@@ -146,7 +166,7 @@ def _rare_collections() -> Iterator[None]:
 
 
 def _within(seconds: float, steps: Steps[Result]) -> Result:
-    """The result of steps; after so much CPU time they are told to end with what they have.
+    """The result of steps, which end with what they have after so much CPU time.
 
     Raises:
         SchedulerError: they have nothing then.
@@ -172,8 +192,9 @@ def _within(seconds: float, steps: Steps[Result]) -> Result:
 class _ReadCluster:
     """An Operator that was filled from lists."""
 
-    client: ReadOnlyClient
+    client: Offline
     config: str
+    calls_extenders: bool = False
     clock: SystemClock = field(default_factory=SystemClock)
     unread: dict[str, Unread] = field(default_factory=dict)
     """The kinds that were needed and could not be read."""
@@ -247,7 +268,7 @@ class _ReadCluster:
             self.unread[PROFILE] = found
 
     def _known(self, kind: str) -> dict[str, JsonObject]:
-        """What the operator knows of a kind, by uid, as the metadata that a deletion has."""
+        """The known objects of a kind, by uid, as the metadata that a deletion has."""
         operator, world = self.operator, self.operator.world
         if kind == "Node":
             return {node.name: {"name": node.name, "uid": ""} for node in world.cache.nodes()}
@@ -316,6 +337,10 @@ class _ReadCluster:
         if followed:
             remarks.append(f"SchedulerProfiles of the cluster are followed: {', '.join(followed)}")
         self.loaded, self.remarks = loaded, [*self.assumed.remarks, *remarks]
+        if self.calls_extenders:
+            # Before nodes and pods, of which some extenders are sent the objects.
+            for each in loaded.values():
+                self.operator.extenders.serve(each.scheduler_name, each.spec.extenders)
         served = [
             offline_profile(
                 each,
@@ -330,6 +355,30 @@ class _ReadCluster:
             for each in loaded.values()
         ]
         world.profiles.serve(served, {})
+
+    async def with_extenders(self, found: PodExplanation) -> PodExplanation:
+        """The explanation of a pod with the word of its profile's extenders, if they are asked."""
+        world, pools = self.operator.world, self.operator.extenders
+        entry = world.queue.entries.get(found.uid or "")
+        pod = entry.newest if entry is not None else world.cache.pod(found.uid or "")
+        served = None if pod is None else world.profiles.of(pod)
+        extenders = None if served is None else pools.of(served.scheduler_name)
+        if pod is None or served is None or extenders is None:
+            return found
+        fork = world.fork(random.Random(0))
+        try:
+            take_out_own_copies(fork, [pod])
+            fork.cache.update_snapshot()
+            profile, unbound = fork.profiles.served[served.scheduler_name], pod.with_node("")
+            decision = await decide_with_extenders(
+                fork, unbound, profile, extenders, profile.new_state(unbound)
+            )
+            return after_extenders(found, decision, self.clock)
+        except SchedulerError as failure:
+            words = f"its extenders cannot be asked: {failure}"
+            return replace(found, would_get_node=None, tied=None, tied_nodes=None, would_wait=words)
+        finally:
+            fork.forget_results()
 
     def _loaded(self, manifest: JsonObject) -> LoadedProfile:
         """A profile of the assumed configuration.
@@ -390,7 +439,7 @@ class _ReadCluster:
         return {**manifest, "spec": {**spec, "plugins": plugins, "pluginConfig": config}}
 
     def reading(self, why_no_operator: str) -> ClusterReading:
-        """What was read, for the answer."""
+        """The reading, for the answer."""
         if self.assumed is None:
             raise RuntimeError("nothing was read")
         counts = self.reader.counts
@@ -398,6 +447,7 @@ class _ReadCluster:
             extender.shown_url_prefix
             for each in self.loaded.values()
             for extender in each.spec.extenders
+            if not self.calls_extenders
         ]
         return ClusterReading(
             server_version=self.version,
@@ -508,6 +558,7 @@ def _question(  # noqa: PLR0911 a table of paths
                         (pod.name for pod in _all(op) if pod.namespace == namespace),
                     )
                 ),
+                is_of_one_pod=True,
             )
         case _:
             raise ConfigurationError("only an operator can answer this, and there is none here")
