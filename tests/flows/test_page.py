@@ -352,6 +352,48 @@ async def test_charts_have_ranges_and_values_under_the_pointer_and_by_keyboard(
         await expect(reading).to_contain_text("1 bound")
 
 
+async def test_bars_follow_a_number_that_is_typed_on_one_scale(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(3)) as (tour, it):
+        page, keys = it.page, it.page.keyboard
+        await it.go(tour.places["profile"])
+        widths = (
+            "[...document.querySelectorAll('.weights rect')].map((it) => it.getAttribute('width'))"
+        )
+        before = await page.evaluate(widths)
+        await tab_to(page, "NodeResourcesFit")
+        await keys.press("Control+a")
+        await keys.type("30")
+        after = [float(width) for width in await page.evaluate(widths)]
+        assert after != [float(width) for width in before]
+        assert sorted(after)[-2:] == [10.0, 100.0], "TaintToleration has 3 of 30"
+        lengths = await page.evaluate(
+            "[...document.querySelectorAll('.weights svg')].map((it) => it.clientWidth)"
+        )
+        assert len(set(lengths)) == 1, "bars of one list have one length"
+
+
+async def test_a_stretch_of_the_picture_and_a_square_are_reached_by_keyboard(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(5000)) as (_, it):
+        page, keys = it.page, it.page.keyboard
+        await it.go("/nodes?q=node-49")
+        picture = await page.locator(".node-grid").evaluate("it => it.outerHTML.length")
+        assert picture < 200_000
+        await tab_to(page, "Nodes 51 to 100, up to 0% requested")
+        await keys.press("Enter")
+        await expect(page).to_have_url(re.compile("page=2"))
+        await it.go("/nodes")
+        picture = await page.locator(".node-grid").evaluate("it => it.outerHTML.length")
+        assert 50_000 < picture < 200_000
+        await it.go("/devices")
+        await tab_to(page, "2 gpu.example.com/pool/gpu-1: held by team/used, tainted")
+        await keys.press("Enter")
+        await expect(page.get_by_role("heading", name="gpu.example.com/pool/gpu-1")).to_be_visible()
+
+
 FORMS = {
     "/queue": ({"Pod": "large", "Turned away by": "NodeResourcesFit"}, "1 pod,"),
     "/decisions": ({"Pod": "web"}, "1 are so"),

@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -26,7 +27,12 @@ from markupsafe import Markup, escape
 from stellwerk import __version__
 from stellwerk.answers.answer import PortAnswer, codec
 from stellwerk.answers.decisions import DecisionsPage
-from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation, DevicesPage
+from stellwerk.answers.devices import (
+    ClaimExplanation,
+    DeviceExplanation,
+    DeviceFields,
+    DevicesPage,
+)
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
 from stellwerk.answers.pod import PodExplanation
@@ -45,6 +51,7 @@ from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.troubleshooting import entry_of, sections
 from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS
+from stellwerk_cli.page.node_grid import FULL_PERCENT, NodeGrid, colour, node_grid
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
 from stellwerk_cli.page.rate_chart import milliseconds, rate_charts
 from stellwerk_cli.page.score_view import rejection_map, score_map, step, why_there
@@ -126,6 +133,10 @@ def file_name(path: str) -> str:
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _PER_PAGE: Final = 50
+_DEVICES_PER_PAGE: Final = 400
+"""Devices of a page, which are squares: those of 50 nodes with eight each."""
+GRID_FRESH_SECONDS: Final = 10.0
+"""Seconds for which the picture of all nodes is not made anew, however many windows follow it."""
 _LONGEST: Final = 320
 """Characters of a filter: a label's key and value."""
 _FEW: Final = 12
@@ -161,6 +172,8 @@ class ListPage:
     """The path of the operator's port; empty: the same as the page's."""
     unless_asked: Mapping[str, str] = field(default_factory=dict)
     """Asked for as well, unless the address says otherwise."""
+    per_page: int = _PER_PAGE
+    """Entries of a page."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns that the list can be sorted by: key → title."""
 
@@ -192,6 +205,7 @@ LISTS: Final = (
         ("stellwerk", "devices"),
         {"q": "--match", "node": "--node", "state": "--state"},
         asks="/explain/devices",
+        per_page=_DEVICES_PER_PAGE,
     ),
 )
 
@@ -285,7 +299,8 @@ class Asked:
 
     def path(self, more: Mapping[str, str]) -> str:
         """The question to the operator; filters go before what else is asked for."""
-        part = {"limit": _PER_PAGE, "offset": (self.number - 1) * _PER_PAGE}
+        size = self.page.per_page
+        part = {"limit": size, "offset": (self.number - 1) * size}
         query = urlencode({**part, **more, **self.filters}, quote_via=quote)
         return f"{self.page.asks or self.page.address}?{query}"
 
@@ -305,6 +320,20 @@ class Asked:
             "kept": address_of(self.kept),
             "columns": self.page.columns,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class GridOf:
+    """The picture of all nodes by one resource."""
+
+    resource: str
+    total: int
+    """Nodes that there are. The picture has as many of them as one answer may have."""
+    grid: NodeGrid
+
+
+async def _nothing() -> None:
+    return None
 
 
 def address_of(query: Mapping[str, str], **changed: str) -> str:
@@ -391,16 +420,28 @@ class Views:
 
     async def _list(self, page: ListPage, request: web.Request) -> web.Response:
         asked = Asked.of(page, request)
-        listed = await self._answers.get(asked.path({**page.unless_asked}), page.kind)
+        listed, picture = await asyncio.gather(
+            self._answers.get(asked.path({**page.unless_asked}), page.kind),
+            self._grid(asked, request) if page.kind is NodesPage else _nothing(),
+        )
         return self._page(
             request,
             f"{page.address[1:]}.html",
             answer=listed,
             command=asked.command,
             listed=listed,
-            last=max(1, -(-listed.total // _PER_PAGE)),
+            last=max(1, -(-listed.total // page.per_page)),
+            picture=picture,
             **asked.shown,
         )
+
+    async def _grid(self, asked: Asked, request: web.Request) -> GridOf:
+        """The picture of all nodes that the list has, on this page or not."""
+        resource = request.query.get("grid", "").strip()[:_LONGEST] or "cpu"
+        words = {**asked.page.unless_asked, **asked.filters, "totals": "", "shares": resource}
+        query = urlencode({**words, "limit": 1}, quote_via=quote)
+        shown = await self._answers.get(f"/nodes?{query}", NodesPage, GRID_FRESH_SECONDS)
+        return GridOf(resource, shown.total, node_grid(shown.shares or (), asked.page.per_page))
 
     async def _queue(self, request: web.Request) -> web.Response:
         """The pods that wait, by controller, of which one may be open, or one by one."""
@@ -453,7 +494,9 @@ class Views:
         name = request.match_info["name"]
         explanation, devices = await asyncio.gather(
             self._answers.get(f"/nodes?explain={quote(name, '')}", NodeExplanation),
-            self._answers.get(f"/explain/devices?limit={_FEW}&node={quote(name, '')}", DevicesPage),
+            self._answers.get(
+                f"/explain/devices?limit={_DEVICES_PER_PAGE}&node={quote(name, '')}", DevicesPage
+            ),
         )
         return self._page(
             request,
@@ -850,6 +893,7 @@ def _environment() -> Environment:
         "changes_text": changes_text,
         "owner_path": owner_path,
         "for_words": for_words,
+        "holders_of": holders_of,
         "milliseconds": milliseconds,
         "json": lambda value: orjson.dumps(value).decode(),
         "device_path": _device_path,
@@ -862,6 +906,9 @@ def _environment() -> Environment:
         "share": share,
         "step": step,
         "address_of": address_of,
+        "colour": colour,
+        "full_percent": FULL_PERCENT,
+        "rows_of_devices": rows_of_devices,
         "unit": lambda resource: " cores" if resource == "cpu" else "",
         "resources_of": lambda nodes: resources_of(nodes, _MOST_RESOURCES),
         "chart_size": (WIDTH, HEIGHT),
@@ -903,6 +950,26 @@ def _pod_names(key: str) -> tuple[str, str]:
     """(namespace, name) of a pod that was typed: its name alone is one in the namespace default."""
     namespace, slash, name = key.rpartition("/")
     return namespace if slash else "default", name
+
+
+def rows_of_devices(
+    devices: Sequence[DeviceFields],
+) -> list[tuple[str, str, Sequence[DeviceFields]]]:
+    """(node, driver and pool, devices) for devices in a row that belong together."""
+
+    def place(device: DeviceFields) -> tuple[str, str]:
+        return device.node or "", device.device.rpartition("/")[0]
+
+    return [(*where, list(found)) for where, found in groupby(devices, place)]
+
+
+def holders_of(devices: Sequence[DeviceFields]) -> dict[str, list[int]]:
+    """Claim → the numbers of the devices in the row that it holds, from 1."""
+    found: dict[str, list[int]] = {}
+    for number, device in enumerate(devices, 1):
+        for claim in device.claims:
+            found.setdefault(claim, []).append(number)
+    return found
 
 
 def owner_path(controller: str, namespace: str) -> str:
