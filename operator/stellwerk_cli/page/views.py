@@ -49,8 +49,9 @@ from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
-from stellwerk.models.troubleshooting import entry_of, sections
+from stellwerk.models.troubleshooting import Section, entry_of, sections
 from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS
+from stellwerk.profiles.spec.profile import API_VERSION, KIND
 from stellwerk_cli.page.node_grid import FULL_PERCENT, NodeGrid, colour, node_grid
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
 from stellwerk_cli.page.rate_chart import milliseconds, rate_charts
@@ -70,6 +71,7 @@ from stellwerk_cli.page.supposition_form import (
     supposition,
     with_weights,
 )
+from stellwerk_cli.page.what_if_view import placed_alike, summary, unplaced_alike
 from stellwerk_kube.clock import SystemClock, parse_moment
 from stellwerk_kube.compatibility import decided_as
 from stellwerk_kube.errors import ApiError, ConfigurationError, SchedulerError
@@ -135,6 +137,10 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 _PER_PAGE: Final = 50
 _DEVICES_PER_PAGE: Final = 400
 """Devices of a page, which are squares: those of 50 nodes with eight each."""
+_OFFERED: Final = 200
+"""Nodes and waiting pods that a form offers. Others can be typed."""
+OFFERS_FRESH_SECONDS: Final = 10.0
+"""Seconds for which the names that a form offers are not asked for again."""
 GRID_FRESH_SECONDS: Final = 10.0
 """Seconds for which the picture of all nodes is not made anew, however many windows follow it."""
 _LONGEST: Final = 320
@@ -356,6 +362,17 @@ def group_filter(group: PendingGroup) -> dict[str, str]:
         "controller": f"{group.namespace}/{group.controller}",
         "reason": ",".join(group.rejected_by or ()),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Names that a what-if form offers."""
+
+    nodes: Sequence[str]
+    """Some of them, by name."""
+    pods: Sequence[str]
+    """NAMESPACE/NAME of waiting pods, one of each row of the queue."""
+    profiles: Sequence[str]
 
 
 class Views:
@@ -707,8 +724,10 @@ class Views:
         return self._failed(request, _NOT_FOUND, f"there is no page {request.path}")
 
     async def _help(self, request: web.Request) -> web.Response:
-        found = await asyncio.to_thread(sections)
-        return self._page(request, "help.html", follow=0, sections=found)
+        text = " ".join(request.query.get("q", "").split())[:_LONGEST]
+        found = await asyncio.to_thread(searched_sections, text)
+        count = sum(len(each.entries) for each in found)
+        return self._page(request, "help.html", follow=0, sections=found, text=text, count=count)
 
     async def _form(self, request: web.Request) -> web.Response:
         """The form, or with `decide` in the address the answer to what stands there."""
@@ -716,13 +735,18 @@ class Views:
         if "of" in request.query:
             return await self._tried_suggestion(request)
         if "decide" not in request.query:
-            return self._supposed(request, form)
+            return await self._supposed(request, form)
         return await self._decided(request, form)
 
     async def _tried_suggestion(self, request: web.Request) -> web.Response:
         """The form filled in as a suggestion for a pod says, and decided where all of it is in."""
         form = dict.fromkeys(FIELDS, "")
+        profile = request.query.get("profile_of", "").strip()
         try:
+            if profile:
+                form["profile"] = as_yaml(await self._profile_manifest(profile))
+            if not request.query["of"]:
+                return await self._supposed(request, form)
             changes = read_changes(request.query.get("changes", "[]"))
             pod = await self._live_pod(request.query["of"])
             names = nodes_of(changes)
@@ -733,11 +757,38 @@ class Views:
             known = {name: each.node for name, each in zip(names, asked, strict=True)}
             filled = filled_form(changes, pod, known)
         except (ConfigurationError, PortRefusal, ApiError) as error:
-            return self._supposed(request, form, mistake=f"{error}", status=422)
-        form |= filled.form
+            return await self._supposed(request, form, mistake=f"{error}", status=422)
+        form |= {name: text for name, text in filled.form.items() if text}
         if filled.by_hand or not changes:
-            return self._supposed(request, form, by_hand=filled.by_hand)
+            return await self._supposed(request, form, by_hand=filled.by_hand)
         return await self._decided(request, form)
+
+    async def _profile_manifest(self, name: str) -> JsonObject:
+        """The accepted spec of a profile as a manifest.
+
+        Raises:
+            ConfigurationError: it cannot be read.
+        """
+        history, why = await self._read_history(name)
+        newest = history.revisions[0] if history is not None and history.revisions else None
+        if newest is None or newest.spec is None:
+            raise ConfigurationError(why or f"profile: no spec of {name} has been accepted yet")
+        metadata = {"name": name}
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": newest.spec}
+
+    async def _offers(self) -> Offers:
+        """Names to choose from, so that none has to be typed."""
+        ask = self._answers.get
+        nodes, waiting, profiles = await asyncio.gather(
+            ask(f"/nodes?limit={_OFFERED}&sort=name", NodesPage, OFFERS_FRESH_SECONDS),
+            ask(f"/queue?limit={_OFFERED}&by={BY_CONTROLLER}", QueuePage, OFFERS_FRESH_SECONDS),
+            ask("/profiles", ProfilesPage),
+        )
+        return Offers(
+            [each.name for each in nodes.items],
+            [each.longest_waiting for each in waiting.groups or ()],
+            [each.name for each in profiles.items],
+        )
 
     async def _what_if(self, request: web.Request) -> web.Response:
         """The answer at an address of its own, where the question is short enough for one."""
@@ -755,10 +806,10 @@ class Views:
             body = await asyncio.to_thread(supposition, form)
             answer = await self._answers.post("/what-if", body, WhatIf)
         except (ConfigurationError, PortRefusal) as error:
-            return self._supposed(request, form, mistake=f"{error}", status=422)
-        return self._supposed(request, form, answer=answer)
+            return await self._supposed(request, form, mistake=f"{error}", status=422)
+        return await self._supposed(request, form, answer=answer)
 
-    def _supposed(
+    async def _supposed(
         self,
         request: web.Request,
         form: Mapping[str, str],
@@ -770,6 +821,7 @@ class Views:
     ) -> web.Response:
         """The form as it was filled in, with what came of it."""
         explanation = answer.explanation if answer is not None else None
+        offers = await self._offers()
         return self._page(
             request,
             "what_if.html",
@@ -781,6 +833,10 @@ class Views:
             mistake=mistake,
             by_hand=by_hand,
             tried=request.query.get("of", ""),
+            offers=offers,
+            summary=summary(answer) if answer is not None else "",
+            placed=placed_alike(answer) if answer is not None else (),
+            unplaced=unplaced_alike(answer) if answer is not None else (),
             pod=explanation,
             held_back=False,
             rejections=rejection_map(explanation.verdicts if explanation is not None else None),
@@ -893,6 +949,7 @@ def _environment() -> Environment:
         "changes_text": changes_text,
         "owner_path": owner_path,
         "for_words": for_words,
+        "queue_words": lambda queue: _QUEUE_WORDS.get(queue, queue),
         "holders_of": holders_of,
         "milliseconds": milliseconds,
         "json": lambda value: orjson.dumps(value).decode(),
@@ -986,6 +1043,14 @@ def place_of(found: FoundObject) -> str:
     return f"/{'/'.join([below, *(parts if found.kind in _PLACES else parts[-1:])])}"
 
 
+_QUEUE_WORDS: Final = {
+    "activeQ": "active",
+    "backoffQ": "backoff",
+    "errorBackoffQ": "backoff after an error",
+    "unschedulablePods": "unschedulable",
+    "unschedulablePods (gated)": "gated",
+}
+"""kube-scheduler's names of the queues → those of the tiles and of the filter."""
 _PLACES: Final = {
     "Pod": "pods",
     "Node": "nodes",
@@ -1047,6 +1112,20 @@ def resources_of(nodes: Sequence[NodeFields], most: int) -> list[str]:
     native = ["cpu", "memory", "pods", "ephemeral-storage"]
     offered = {name for node in nodes for name, value in node.allocatable.items() if value}
     return [*(name for name in native if name in offered), *sorted(offered - {*native})][:most]
+
+
+def searched_sections(text: str) -> list[Section]:
+    """The sections of the help with the entries that have every word of a text."""
+    words, found = text.casefold().split(), []
+    for section in sections():
+        entries = [
+            entry
+            for entry in section.entries
+            if all(word in " ".join(entry.cells).casefold() for word in words)
+        ]
+        if entries:
+            found.append(replace(section, entries=entries))
+    return found
 
 
 def differences(served: ServingProfile) -> list[str]:

@@ -362,6 +362,34 @@ async def test_nodes_have_a_picture_whose_cells_lead_to_their_page_of_the_list()
         assert re.search(r'<a class="name" href="/pods/default/web">.*cpu 1<.*>0</td>', node)
 
 
+async def test_what_if_offers_names_and_begins_with_its_summary() -> None:
+    pods = [deployed("flood", number, cpu="32") for number in range(4)]
+    async with varied(*pods) as window:
+        form = await shown(window, "/what-if")
+        assert '<option value="tainted"></option>' in form
+        assert "<option>default/large</option>" in form
+        assert "<option>stellwerk</option>" in form
+        filled = words_of(await shown(window, "/what-if?of=default/large&profile_of=stellwerk"))
+        assert "name: large" in filled
+        assert "NodeResourcesFit: 3" in filled
+        status, text = await window.get("/what-if?of=&profile_of=stellwerk")
+        assert (status, "name: stellwerk" in text) == (200, True)
+        decided = words_of(await shown(window, "/what-if?decide=yes&relabel=small%20disk=ssd"))
+        assert "0 of 6 pods get a node, 6 find no node." in decided
+        assert re.search(r"4 pods of default/flood \(Deployment\).* get no node: 0/4", decided)
+
+
+async def test_the_help_is_searched() -> None:
+    async with opened() as window:
+        found = await shown(window, "/help?q=untolerated+taint")
+        assert '<tr id="node-s-had-untolerated-taint-s">' in found
+        assert '<tr id="insufficient">' not in found
+        assert "1 message has" in found
+        assert "0 messages have" in await shown(window, "/help?q=nobody-says-so")
+        (head,) = re.findall(r"<thead>(.*?)</thead>", found)
+        assert head.index(">do<") < head.index(">it means<"), "what to do stands second"
+
+
 async def test_a_shadow_shows_what_it_would_have_decided() -> None:
     port = ScriptedPort()
     hostile = hostile_answers()
