@@ -352,6 +352,48 @@ async def test_charts_have_ranges_and_values_under_the_pointer_and_by_keyboard(
         await expect(reading).to_contain_text("1 bound")
 
 
+async def test_bars_follow_a_number_that_is_typed_on_one_scale(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(3)) as (tour, it):
+        page, keys = it.page, it.page.keyboard
+        await it.go(tour.places["profile"])
+        widths = (
+            "[...document.querySelectorAll('.weights rect')].map((it) => it.getAttribute('width'))"
+        )
+        before = await page.evaluate(widths)
+        await tab_to(page, "NodeResourcesFit")
+        await keys.press("Control+a")
+        await keys.type("30")
+        after = [float(width) for width in await page.evaluate(widths)]
+        assert after != [float(width) for width in before]
+        assert sorted(after)[-2:] == [10.0, 100.0], "TaintToleration has 3 of 30"
+        lengths = await page.evaluate(
+            "[...document.querySelectorAll('.weights svg')].map((it) => it.clientWidth)"
+        )
+        assert len(set(lengths)) == 1, "bars of one list have one length"
+
+
+async def test_a_stretch_of_the_picture_and_a_square_are_reached_by_keyboard(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(5000)) as (_, it):
+        page, keys = it.page, it.page.keyboard
+        await it.go("/nodes?q=node-49")
+        picture = await page.locator(".node-grid").evaluate("it => it.outerHTML.length")
+        assert picture < 200_000
+        await tab_to(page, "Nodes 51 to 100, up to 0% requested")
+        await keys.press("Enter")
+        await expect(page).to_have_url(re.compile("page=2"))
+        await it.go("/nodes")
+        picture = await page.locator(".node-grid").evaluate("it => it.outerHTML.length")
+        assert 50_000 < picture < 200_000
+        await it.go("/devices")
+        await tab_to(page, "2 gpu.example.com/pool/gpu-1: held by team/used, tainted")
+        await keys.press("Enter")
+        await expect(page.get_by_role("heading", name="gpu.example.com/pool/gpu-1")).to_be_visible()
+
+
 FORMS = {
     "/queue": ({"Pod": "large", "Turned away by": "NodeResourcesFit"}, "1 pod,"),
     "/decisions": ({"Pod": "web"}, "1 are so"),
@@ -496,7 +538,7 @@ async def test_hostile_texts_run_nothing(require_tool: Callable[[str], str]) -> 
         await expect(it.page.locator("#answer")).to_be_visible()
 
 
-async def test_when_the_operator_ends_the_page_says_so_and_comes_back(
+async def test_when_the_operator_is_away_the_last_data_stay_greyed_with_their_time(
     require_tool: Callable[[str], str],
 ) -> None:
     port = ScriptedPort()
@@ -507,8 +549,87 @@ async def test_when_the_operator_ends_the_page_says_so_and_comes_back(
         window(chromium, url) as it,
     ):
         await it.go("/nodes")
-        await expect(it.page.get_by_text("There are no nodes.")).to_be_visible()
+        data, stale = it.page.get_by_text("There are no nodes."), it.page.locator("#stale")
+        await expect(data).to_be_visible()
         port.answers["/nodes"] = NoAnswer("no answer from the operator")
-        await expect(it.page.get_by_text("no answer from the operator")).to_be_visible()
+        await expect(stale).to_have_text(
+            re.compile(
+                r"is of \d+:\d\d:\d\d( [AP]M)?\. no answer from the operator\. Asking again\."
+            )
+        )
+        await expect(data).to_be_visible()
+        filtered = await it.page.locator("main > *").first.evaluate(
+            "it => getComputedStyle(it).filter"
+        )
+        assert filtered == "grayscale(1)"
         port.answers["/nodes"] = working
-        await expect(it.page.get_by_text("There are no nodes.")).to_be_visible()
+        await expect(stale).to_be_hidden()
+        await expect(it.page.locator("main.stale")).to_have_count(0)
+
+
+COLUMNS = {
+    "queue": "Turned away by",
+    "decisions": "Node",
+    "help": "do",
+    "devices": "Held by",
+    "owner": "Node",
+    "drain": "Node",
+    "pod-waiting": "Message",
+}
+"""The column that one came for, on pages of the tour."""
+
+
+async def test_on_a_narrow_screen_the_column_one_came_for_is_in_sight(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(3)) as (tour, it):
+        page = it.page
+        await page.set_viewport_size({"width": 380, "height": 900})
+        for name, title in COLUMNS.items():
+            await it.go(tour.places[name])
+            for each in await page.locator("summary").all():
+                await each.click()
+            header = page.locator("table:not(.heat)").last.locator("th").nth(1)
+            await expect(header).to_have_text(title)
+            box = await header.bounding_box()
+            assert box is not None, name
+            assert box["x"] + min(box["width"], 120) <= 380, f"{name}: {box}"
+        for name in ("queue", "what-if", "profiles"):
+            await it.go(tour.places[name])
+            tab = page.locator("nav [aria-current=page]")
+            await expect(tab).to_be_in_viewport(ratio=0.9)
+
+
+async def test_at_800_pixels_nothing_goes_on_beyond_an_edge(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(3)) as (tour, it):
+        await it.page.set_viewport_size({"width": 800, "height": 900})
+        fading: dict[str, list[str | None]] = {}
+        for name, place in tour.places.items():
+            await it.go(place)
+            found = await it.page.locator("main [data-more]:not([data-more=''])").all()
+            if found:
+                fading[name] = [await each.get_attribute("aria-label") for each in found]
+        assert fading == {}
+
+
+async def test_forms_stand_under_their_heading_with_controls_on_one_line(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(3)) as (tour, it):
+        await it.page.set_viewport_size({"width": 1400, "height": 900})
+        for name in ("queue", "decisions", "nodes", "devices", "help", "what-if"):
+            await it.go(tour.places[name])
+            heading = await it.page.locator("main h1").first.bounding_box()
+            form = it.page.locator("main form.filters")
+            box = await form.bounding_box()
+            assert heading is not None
+            assert box is not None
+            assert heading["y"] + heading["height"] <= box["y"], name
+            controls = [
+                await each.bounding_box()
+                for each in await form.locator("input:not([type=hidden]), select, button").all()
+            ]
+            lines = {(round(each["y"]), round(each["height"])) for each in controls if each}
+            assert len(lines) == 1, f"{name}: {controls}"

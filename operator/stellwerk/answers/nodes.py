@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.answer import PortAnswer, Time
 from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.suggestion import TaintFields
 
@@ -61,6 +61,9 @@ class NodesPage(PortAnswer):
     """The sums over all nodes asked for, on this page or not; absent: they were not wanted."""
     read: ClusterReading | None = None
     """The reading that the answer was decided on; absent: an operator gave it."""
+    shares: Sequence[int] | None = None
+    """Percent of one resource that pods request of each node, in the order of the list, whatever
+    the page; -1: the node does not offer it. Absent: they were not wanted."""
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The cells of each node: what pods request of what it offers."""
@@ -97,6 +100,18 @@ class PodsTurnedAway(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodePod(PortAnswer):
+    """A pod on a node."""
+
+    pod: str
+    requests: Mapping[str, int]
+    """Amounts by resource: cpu in millicores, memory and storage in bytes."""
+    priority: int
+    started: Time | None = None
+    """status.startTime; absent: it has not started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeExplanation(PortAnswer):
     """A node, and which of the pods that wait would fit there, each seen alone."""
 
@@ -105,6 +120,8 @@ class NodeExplanation(PortAnswer):
     """Pods on it."""
     pods: Sequence[str] = ()
     """Some of them."""
+    pods_there: Sequence[NodePod] = ()
+    """The same ones with what they request."""
     fitting: Sequence[str]
     """Waiting pods that it would take."""
     turned_away: Sequence[PodsTurnedAway]

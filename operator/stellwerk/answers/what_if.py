@@ -276,6 +276,8 @@ class PlacedPod(PortAnswer):
     node: str
     tied: int | None = None
     """Nodes that are equal to that one; which it gets is drawn."""
+    controller: str | None = None
+    """KIND/NAME of the controller that a user made; absent: none made the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +297,8 @@ class UnplacedPod(PortAnswer):
     would_preempt: WouldPreempt | None = None
     held_back: bool = False
     """A plugin keeps it from the queue, whatever nodes there are."""
+    controller: str | None = None
+    """KIND/NAME of the controller that a user made; absent: none made the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from stellwerk.answers.what_if import (
 )
 from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
+from stellwerk.explain.lists.page import controller_of
 from stellwerk.explain.report import explain_attempt
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
 from stellwerk.explain.supposed_changes import SupposedChanges
@@ -185,14 +186,14 @@ class _Answers:
         before = self._after.get(pod.key)
         if before and not any(each.pod == before for each in self.placed):
             message = f"its StatefulSet makes it once {before} runs"
-            self.unplaced.append(UnplacedPod(pod=pod.key, message=message, held_back=True))
+            self._gets_none(pod, message, held_back=True)
             return
         if profile is None:
-            self.unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
+            self._gets_none(pod, world.profiles.why_none(pod))
             return
         self.followed.add(str(profile.compatibility.version))
         if pod.spec.too_complex:
-            self.unplaced.append(UnplacedPod(pod=pod.key, message=pod.spec.too_complex))
+            self._gets_none(pod, pod.spec.too_complex)
             return
         self.not_asked |= dict.fromkeys(not_asked(profile, pod))
         yield
@@ -209,9 +210,18 @@ class _Answers:
         if tried.node_name:
             self._drains.made_good(pod)
             tied = tried.tied or None
-            self.placed.append(PlacedPod(pod=pod.key, node=tried.node_name, tied=tied))
+            controller = controller_of(pod) or None
+            self.placed.append(
+                PlacedPod(pod=pod.key, node=tried.node_name, tied=tied, controller=controller)
+            )
         else:
             self.unplaced.append(_unplaced(pod, tried, held_back))
+
+    def _gets_none(self, pod: PodInfo, message: str, *, held_back: bool = False) -> None:
+        controller = controller_of(pod) or None
+        self.unplaced.append(
+            UnplacedPod(pod=pod.key, message=message, held_back=held_back, controller=controller)
+        )
 
     def _explain(self, pod: PodInfo, profile: ServedProfile) -> Steps[Attempt]:
         self.explanation, tried = yield from explain_attempt(self._world, pod, profile, self._live)
@@ -250,6 +260,7 @@ def _unplaced(pod: PodInfo, tried: Attempt, held_back: str) -> UnplacedPod:
         message=tried.message,
         would_preempt=would_preempt,
         held_back=bool(held_back),
+        controller=controller_of(pod) or None,
     )
 
 

@@ -312,11 +312,9 @@ class ExplanationRoutes:
     async def _nodes(self, request: web.Request) -> web.Response:
         world, page, name = self._explanations.world, _page(request), request.query.get("explain")
         if name is None:
-            text, label, sort, totals = _asked(request, "q", "label", "sort", "totals")
-            return await self._answer(
-                request,
-                lambda: nodes_page(world, page, NodesAsked(text, label, sort, bool(totals))),
-            )
+            text, label, sort, shares = _asked(request, "q", "label", "sort", "shares")
+            words = (text, label, sort, bool(request.query.get("totals")), shares)
+            return await self._answer(request, lambda: nodes_page(world, page, NodesAsked(*words)))
 
         def steps() -> Steps[NodeExplanation]:
             found = explain_node(world, name)

@@ -91,6 +91,7 @@ def openapi_document() -> Schema:
                 "label",
                 "sort",
                 "totals",
+                "shares",
             ),
             "/openapi/v3": {
                 "get": {

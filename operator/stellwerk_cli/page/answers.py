@@ -101,13 +101,14 @@ class Answers:
     def __len__(self) -> int:
         return len(self._kept)
 
-    async def get(self, path: str, kind: type[Kind]) -> Kind:
-        """The answer to a path, of which each has one kind; at most a second old.
+    async def get(self, path: str, kind: type[Kind], fresh_seconds: float | None = None) -> Kind:
+        """The answer to a path, of which each has one kind; by default at most a second old.
 
         Raises:
             SchedulerError: there is none.
         """
-        return await self.kept(path, lambda: self._port.get(path, kind), FRESH_SECONDS)
+        fresh_seconds = FRESH_SECONDS if fresh_seconds is None else fresh_seconds
+        return await self.kept(path, lambda: self._port.get(path, kind), fresh_seconds)
 
     async def kept(
         self, name: str, question: Callable[[], Awaitable[Answer]], fresh_seconds: float

@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -26,7 +27,12 @@ from markupsafe import Markup, escape
 from stellwerk import __version__
 from stellwerk.answers.answer import PortAnswer, codec
 from stellwerk.answers.decisions import DecisionsPage
-from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation, DevicesPage
+from stellwerk.answers.devices import (
+    ClaimExplanation,
+    DeviceExplanation,
+    DeviceFields,
+    DevicesPage,
+)
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
 from stellwerk.answers.pod import PodExplanation
@@ -43,8 +49,10 @@ from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
-from stellwerk.models.troubleshooting import entry_of, sections
+from stellwerk.models.troubleshooting import Section, entry_of, sections
 from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS
+from stellwerk.profiles.spec.profile import API_VERSION, KIND
+from stellwerk_cli.page.node_grid import FULL_PERCENT, NodeGrid, colour, node_grid
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
 from stellwerk_cli.page.rate_chart import milliseconds, rate_charts
 from stellwerk_cli.page.score_view import rejection_map, score_map, step, why_there
@@ -63,6 +71,7 @@ from stellwerk_cli.page.supposition_form import (
     supposition,
     with_weights,
 )
+from stellwerk_cli.page.what_if_view import placed_alike, summary, unplaced_alike
 from stellwerk_kube.clock import SystemClock, parse_moment
 from stellwerk_kube.compatibility import decided_as
 from stellwerk_kube.errors import ApiError, ConfigurationError, SchedulerError
@@ -127,6 +136,14 @@ def file_name(path: str) -> str:
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _ROWS_PER_PAGE: Final = 50
 """Rows of a list on one page: about two screens."""
+_DEVICES_PER_PAGE: Final = 400
+"""Devices of a page, which are squares: those of 50 nodes with eight each."""
+_MAX_OFFERED_NAMES: Final = 200
+"""Nodes and waiting pods that a form offers. Others can be typed."""
+OFFERS_FRESH_SECONDS: Final = 10.0
+"""Seconds for which the names that a form offers are not asked for again."""
+GRID_FRESH_SECONDS: Final = 10.0
+"""Seconds for which the picture of all nodes is not made anew, however many windows follow it."""
 _MAX_FILTER_CHARACTERS: Final = 320
 """Characters of a filter: a label's key and value."""
 _MAX_PREVIEW_ROWS: Final = 12
@@ -166,6 +183,8 @@ class ListPage:
     """The path of the operator's port; empty: the same as the page's."""
     unless_asked: Mapping[str, str] = field(default_factory=dict)
     """Asked for as well, unless the address says otherwise."""
+    per_page: int = _ROWS_PER_PAGE
+    """Entries of a page."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns that the list can be sorted by: key → title."""
 
@@ -197,6 +216,7 @@ LISTS: Final = (
         ("stellwerk", "devices"),
         {"q": "--match", "node": "--node", "state": "--state"},
         asks="/explain/devices",
+        per_page=_DEVICES_PER_PAGE,
     ),
 )
 
@@ -292,7 +312,8 @@ class Asked:
 
     def path(self, more: Mapping[str, str]) -> str:
         """The question to the operator; filters go before what else is asked for."""
-        part = {"limit": _ROWS_PER_PAGE, "offset": (self.number - 1) * _ROWS_PER_PAGE}
+        size = self.page.per_page
+        part = {"limit": size, "offset": (self.number - 1) * size}
         query = urlencode({**part, **more, **self.filters}, quote_via=quote)
         return f"{self.page.asks or self.page.address}?{query}"
 
@@ -312,6 +333,20 @@ class Asked:
             "kept": address_of(self.kept),
             "columns": self.page.columns,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class GridOf:
+    """The picture of all nodes by one resource."""
+
+    resource: str
+    total: int
+    """Nodes that there are. The picture has as many of them as one answer may have."""
+    grid: NodeGrid
+
+
+async def _nothing() -> None:
+    return None
 
 
 def address_of(query: Mapping[str, str], **changed: str) -> str:
@@ -334,6 +369,17 @@ def group_filter(group: PendingGroup) -> dict[str, str]:
         "controller": f"{group.namespace}/{group.controller}",
         "reason": ",".join(group.rejected_by or ()),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Names that a what-if form offers."""
+
+    nodes: Sequence[str]
+    """Some of them, by name."""
+    pods: Sequence[str]
+    """NAMESPACE/NAME of waiting pods, one of each row of the queue."""
+    profiles: Sequence[str]
 
 
 class Views:
@@ -398,16 +444,28 @@ class Views:
 
     async def _list(self, page: ListPage, request: web.Request) -> web.Response:
         asked = Asked.of(page, request)
-        listed = await self._answers.get(asked.path({**page.unless_asked}), page.kind)
+        listed, picture = await asyncio.gather(
+            self._answers.get(asked.path({**page.unless_asked}), page.kind),
+            self._grid(asked, request) if page.kind is NodesPage else _nothing(),
+        )
         return self._page(
             request,
             f"{page.address[1:]}.html",
             answer=listed,
             command=asked.command,
             listed=listed,
-            last=max(1, -(-listed.total // _ROWS_PER_PAGE)),
+            last=max(1, -(-listed.total // page.per_page)),
+            picture=picture,
             **asked.shown,
         )
+
+    async def _grid(self, asked: Asked, request: web.Request) -> GridOf:
+        """The picture of all nodes that the list has, on this page or not."""
+        resource = request.query.get("grid", "").strip()[:_MAX_FILTER_CHARACTERS] or "cpu"
+        words = {**asked.page.unless_asked, **asked.filters, "totals": "", "shares": resource}
+        query = urlencode({**words, "limit": 1}, quote_via=quote)
+        shown = await self._answers.get(f"/nodes?{query}", NodesPage, GRID_FRESH_SECONDS)
+        return GridOf(resource, shown.total, node_grid(shown.shares or (), asked.page.per_page))
 
     async def _queue(self, request: web.Request) -> web.Response:
         """The pods that wait, by controller, of which one may be open, or one by one."""
@@ -461,7 +519,7 @@ class Views:
         explanation, devices = await asyncio.gather(
             self._answers.get(f"/nodes?explain={quote(name, '')}", NodeExplanation),
             self._answers.get(
-                f"/explain/devices?limit={_MAX_PREVIEW_ROWS}&node={quote(name, '')}", DevicesPage
+                f"/explain/devices?limit={_DEVICES_PER_PAGE}&node={quote(name, '')}", DevicesPage
             ),
         )
         return self._page(
@@ -673,8 +731,10 @@ class Views:
         return self._failed(request, _NOT_FOUND, f"there is no page {request.path}")
 
     async def _help(self, request: web.Request) -> web.Response:
-        found = await asyncio.to_thread(sections)
-        return self._page(request, "help.html", follow=0, sections=found)
+        text = " ".join(request.query.get("q", "").split())[:_MAX_FILTER_CHARACTERS]
+        found = await asyncio.to_thread(searched_sections, text)
+        count = sum(len(each.entries) for each in found)
+        return self._page(request, "help.html", follow=0, sections=found, text=text, count=count)
 
     async def _form(self, request: web.Request) -> web.Response:
         """The form, or with `decide` in the address the answer to what stands there."""
@@ -682,13 +742,18 @@ class Views:
         if "of" in request.query:
             return await self._tried_suggestion(request)
         if "decide" not in request.query:
-            return self._supposed(request, form)
+            return await self._supposed(request, form)
         return await self._decided(request, form)
 
     async def _tried_suggestion(self, request: web.Request) -> web.Response:
         """The form filled in as a suggestion for a pod says, and decided where all of it is in."""
         form = dict.fromkeys(FIELDS, "")
+        profile = request.query.get("profile_of", "").strip()
         try:
+            if profile:
+                form["profile"] = as_yaml(await self._profile_manifest(profile))
+            if not request.query["of"]:
+                return await self._supposed(request, form)
             changes = read_changes(request.query.get("changes", "[]"))
             pod = await self._live_pod(request.query["of"])
             names = nodes_of(changes)
@@ -699,11 +764,42 @@ class Views:
             known = {name: each.node for name, each in zip(names, asked, strict=True)}
             filled = filled_form(changes, pod, known)
         except (ConfigurationError, PortRefusal, ApiError) as error:
-            return self._supposed(request, form, mistake=f"{error}", status=422)
-        form |= filled.form
+            return await self._supposed(request, form, mistake=f"{error}", status=422)
+        form |= {name: text for name, text in filled.form.items() if text}
         if filled.by_hand or not changes:
-            return self._supposed(request, form, by_hand=filled.by_hand)
+            return await self._supposed(request, form, by_hand=filled.by_hand)
         return await self._decided(request, form)
+
+    async def _profile_manifest(self, name: str) -> JsonObject:
+        """The accepted spec of a profile as a manifest.
+
+        Raises:
+            ConfigurationError: it cannot be read.
+        """
+        history, why = await self._read_history(name)
+        newest = history.revisions[0] if history is not None and history.revisions else None
+        if newest is None or newest.spec is None:
+            raise ConfigurationError(why or f"profile: no spec of {name} has been accepted yet")
+        metadata = {"name": name}
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": newest.spec}
+
+    async def _offers(self) -> Offers:
+        """Names to choose from, so that none has to be typed."""
+        ask = self._answers.get
+        nodes, waiting, profiles = await asyncio.gather(
+            ask(f"/nodes?limit={_MAX_OFFERED_NAMES}&sort=name", NodesPage, OFFERS_FRESH_SECONDS),
+            ask(
+                f"/queue?limit={_MAX_OFFERED_NAMES}&by={BY_CONTROLLER}",
+                QueuePage,
+                OFFERS_FRESH_SECONDS,
+            ),
+            ask("/profiles", ProfilesPage),
+        )
+        return Offers(
+            [each.name for each in nodes.items],
+            [each.longest_waiting for each in waiting.groups or ()],
+            [each.name for each in profiles.items],
+        )
 
     async def _what_if(self, request: web.Request) -> web.Response:
         """The answer at an address of its own, where the question is short enough for one."""
@@ -721,10 +817,10 @@ class Views:
             body = await asyncio.to_thread(supposition, form)
             answer = await self._answers.post("/what-if", body, WhatIf)
         except (ConfigurationError, PortRefusal) as error:
-            return self._supposed(request, form, mistake=f"{error}", status=422)
-        return self._supposed(request, form, answer=answer)
+            return await self._supposed(request, form, mistake=f"{error}", status=422)
+        return await self._supposed(request, form, answer=answer)
 
-    def _supposed(
+    async def _supposed(
         self,
         request: web.Request,
         form: Mapping[str, str],
@@ -736,6 +832,7 @@ class Views:
     ) -> web.Response:
         """The form as it was filled in, with what came of it."""
         explanation = answer.explanation if answer is not None else None
+        offers = await self._offers()
         return self._page(
             request,
             "what_if.html",
@@ -747,6 +844,10 @@ class Views:
             mistake=mistake,
             by_hand=by_hand,
             tried=request.query.get("of", ""),
+            offers=offers,
+            summary=summary(answer) if answer is not None else "",
+            placed=placed_alike(answer) if answer is not None else (),
+            unplaced=unplaced_alike(answer) if answer is not None else (),
             pod=explanation,
             held_back=False,
             rejections=rejection_map(explanation.verdicts if explanation is not None else None),
@@ -859,6 +960,8 @@ def _environment() -> Environment:
         "changes_text": changes_text,
         "owner_path": owner_path,
         "for_words": for_words,
+        "queue_words": lambda queue: _QUEUE_WORDS.get(queue, queue),
+        "holders_of": holders_of,
         "milliseconds": milliseconds,
         "json": lambda value: orjson.dumps(value).decode(),
         "device_path": _device_path,
@@ -871,6 +974,9 @@ def _environment() -> Environment:
         "share": share,
         "step": step,
         "address_of": address_of,
+        "colour": colour,
+        "full_percent": FULL_PERCENT,
+        "rows_of_devices": rows_of_devices,
         "unit": lambda resource: " cores" if resource == "cpu" else "",
         "resources_of": lambda nodes: resources_of(nodes, _MAX_RESOURCE_COLUMNS),
         "chart_size": (WIDTH, HEIGHT),
@@ -914,6 +1020,26 @@ def _pod_names(key: str) -> tuple[str, str]:
     return namespace if slash else "default", name
 
 
+def rows_of_devices(
+    devices: Sequence[DeviceFields],
+) -> list[tuple[str, str, Sequence[DeviceFields]]]:
+    """(node, driver and pool, devices) for devices in a row that belong together."""
+
+    def place(device: DeviceFields) -> tuple[str, str]:
+        return device.node or "", device.device.rpartition("/")[0]
+
+    return [(*where, list(found)) for where, found in groupby(devices, place)]
+
+
+def holders_of(devices: Sequence[DeviceFields]) -> dict[str, list[int]]:
+    """Claim → the numbers of the devices in the row that it holds, from 1."""
+    found: dict[str, list[int]] = {}
+    for number, device in enumerate(devices, 1):
+        for claim in device.claims:
+            found.setdefault(claim, []).append(number)
+    return found
+
+
 def owner_path(controller: str, namespace: str) -> str:
     """The address of a controller's page, or of a group's; the controller is KIND/NAME."""
     kind, _, name = controller.partition("/")
@@ -928,6 +1054,14 @@ def place_of(found: FoundObject) -> str:
     return f"/{'/'.join([below, *(parts if found.kind in _PLACES else parts[-1:])])}"
 
 
+_QUEUE_WORDS: Final = {
+    "activeQ": "active",
+    "backoffQ": "backoff",
+    "errorBackoffQ": "backoff after an error",
+    "unschedulablePods": "unschedulable",
+    "unschedulablePods (gated)": "gated",
+}
+"""kube-scheduler's names of the queues → those of the tiles and of the filter."""
 _PLACES: Final = {
     "Pod": "pods",
     "Node": "nodes",
@@ -989,6 +1123,20 @@ def resources_of(nodes: Sequence[NodeFields], most: int) -> list[str]:
     native = ["cpu", "memory", "pods", "ephemeral-storage"]
     offered = {name for node in nodes for name, value in node.allocatable.items() if value}
     return [*(name for name in native if name in offered), *sorted(offered - {*native})][:most]
+
+
+def searched_sections(text: str) -> list[Section]:
+    """The sections of the help with the entries that have every word of a text."""
+    words, found = text.casefold().split(), []
+    for section in sections():
+        entries = [
+            entry
+            for entry in section.entries
+            if all(word in " ".join(entry.cells).casefold() for word in words)
+        ]
+        if entries:
+            found.append(replace(section, entries=entries))
+    return found
 
 
 def differences(served: ServingProfile) -> list[str]:

@@ -408,7 +408,8 @@ def test_a_drained_node_has_the_taint_of_cordoning_which_spread_constraints_hono
     nodes = [make_node(name, cpu="4") for name in "ab"]
     loaded = Case({"id": "x", "nodes": nodes, "pods": pods, "pod": make_pod("q")})
     answer = answered(loaded, Supposition(drain="b", profile=PROFILE))
-    assert answer["placed"] == [{"pod": "default/x-b", "node": "a"}]
+    (placed,) = answer["placed"]
+    assert (placed["pod"], placed["node"]) == ("default/x-b", "a")
 
 
 @pytest.mark.parametrize(

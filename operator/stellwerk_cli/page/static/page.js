@@ -118,20 +118,44 @@ document.getElementById("charts")?.addEventListener("keydown", (event) => {
   readCharts(Math.max(0, Math.min(last, steps[event.key])));
 });
 
+// While nothing answers, what was shown last stays, greyed and with its time.
+let shownAt = new Date();
+const stale = document.getElementById("stale");
+
+function keepLast(why) {
+  const time = shownAt.toLocaleTimeString([], { hour12: false });
+  const text = `What is shown is of ${time}. ${why} Asking again.`;
+  if (stale.textContent !== text) stale.textContent = text;
+  stale.hidden = false;
+  main.classList.add("stale");
+}
+
+function isFresh() {
+  shownAt = new Date();
+  stale.hidden = true;
+  main.classList.remove("stale");
+}
+
 async function look() {
   clearTimeout(timer);
   if (following && !document.hidden) {
     try {
       const headers = tag ? { "If-None-Match": tag } : {};
       const answer = await fetch(location.href, { headers, signal: AbortSignal.timeout(60000) });
-      if (answer.status !== 304) {
-        tag = answer.headers.get("ETag") || "";
-        update(await answer.text());
-        markEdges();
+      const text = answer.status === 304 ? "" : await answer.text();
+      if (answer.status >= 500 && !document.getElementById("error")) {
+        const fresh = new DOMParser().parseFromString(text, "text/html");
+        keepLast(fresh.querySelector("#error .mistake")?.textContent.trim().replace(/[^.]$/, "$&.") || "The operator does not answer.");
+      } else {
+        if (answer.status !== 304) {
+          tag = answer.headers.get("ETag") || "";
+          update(text);
+          markEdges();
+        }
+        isFresh();
       }
-      say(answer.ok || answer.status === 304 ? "" : "The operator does not answer; asking again.");
     } catch {
-      say("The page is no longer served: start it again.");
+      keepLast("The page is no longer served: start it again.");
     }
   }
   timer = setTimeout(look, period);

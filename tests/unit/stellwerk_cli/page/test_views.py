@@ -196,6 +196,9 @@ async def test_devices_claims_and_controllers_have_their_pages() -> None:
         async with opened(Through(operator)) as window:
             listed = await shown(window, "/devices")
             assert "2 devices, 1 held by claims" in listed
+            assert "gpu.example.com/a, 1 of 2 held" in words_of(listed)
+            assert listed.count('class="square held"') == 1
+            assert listed.count('class="square"') == 1
             assert 'href="/claims/default/used"' in listed
             assert "gpu-1" not in await shown(window, "/devices?state=free")
             claim = await shown(window, "/claims/default/used")
@@ -218,7 +221,8 @@ async def test_devices_claims_and_controllers_have_their_pages() -> None:
             assert orjson.loads(text)["device"]["claims"] == ["default/used"]
             node = await shown(window, "/nodes/a")
             assert 'href="/pods/default/holder"' in node
-            assert 'held by <a class="name" href="/claims/default/used">' in node
+            assert 'class="square held" href="/devices/gpu.example.com/a/gpu-1"' in node
+            assert "2: default/used" in words_of(node)
             assert 'href="/pods/default/holder"' in await shown(window, "/owners/default/Job/web")
             assert (await window.get("/claims/default/none"))[0] == 404
 
@@ -318,6 +322,72 @@ async def test_the_list_of_profiles_shows_what_differs_from_the_default() -> Non
             assert "<li>NodeResourcesFit has weight 7 instead of 1</li>" in page
             assert "<li>without ImageLocality</li>" in page
             assert 'class="bar"' not in page
+
+
+async def test_a_group_says_in_a_sentence_how_many_fit_and_what_is_missing() -> None:
+    port = ScriptedPort()
+    reason = "0/3 nodes are available: 3 cannot allocate all claims."
+    would_happen = {
+        "placed": False, "placements": 1, "attempts": 1, "placement": "",
+        "nodes": {f"ml/m-{n}": "gpu-1" for n in range(3)}, "message": reason,
+        "lacking": "4 linked devices of class gpu", "missing": "1 of 4 members gets no node",
+        "reasons": {"ml/m-3": reason},
+    }  # fmt: skip
+    members = [{"pod": f"ml/m-{n}", "node": "", "message": reason} for n in range(4)]
+    port.answers["/explain/ml/podgroups/team"] = {
+        "podGroup": "ml/team", "api": "a", "state": "waiting for room", "minCount": 4, "exist": 4,
+        "placed": 0, "running": 0, "succeeded": 0, "members": members, "wouldHappen": would_happen,
+        "wouldFit": [{"nodes": 1, "like": "gpu-1", "allocatable": {}}],
+    }  # fmt: skip
+    async with opened(port) as window:
+        page = words_of(await shown(window, "/groups/ml/team"))
+        assert (
+            "3 of 4 fit; missing: 4 linked devices of class gpu; would fit with 1 more node like "
+            "gpu-1." in page
+        )
+        assert page.count(reason) == 2, "of the members, and of what would happen now"
+
+
+async def test_nodes_have_a_picture_whose_cells_lead_to_their_page_of_the_list() -> None:
+    async with varied() as window:
+        page = await shown(window, "/nodes?q=a")
+        assert page.count("<path class=") >= 2
+        assert '<a href="?page=1&amp;grid=cpu&amp;q=a#nodes" aria-label="Nodes 1 to 3, up to' in (
+            page.replace("?page=1&amp;q=a&amp;grid=cpu#", "?page=1&amp;grid=cpu&amp;q=a#")
+        )
+        memory = await shown(window, "/nodes?grid=memory")
+        assert 'aria-current="true">memory' in memory
+        assert "No node is like that" in await shown(window, "/nodes?q=nobody&grid=cpu")
+        node = await shown(window, "/nodes/small")
+        assert re.search(r'<a class="name" href="/pods/default/web">.*cpu 1<.*>0</td>', node)
+
+
+async def test_what_if_offers_names_and_begins_with_its_summary() -> None:
+    pods = [deployed("flood", number, cpu="32") for number in range(4)]
+    async with varied(*pods) as window:
+        form = await shown(window, "/what-if")
+        assert '<option value="tainted"></option>' in form
+        assert "<option>default/large</option>" in form
+        assert "<option>stellwerk</option>" in form
+        filled = words_of(await shown(window, "/what-if?of=default/large&profile_of=stellwerk"))
+        assert "name: large" in filled
+        assert "NodeResourcesFit: 3" in filled
+        status, text = await window.get("/what-if?of=&profile_of=stellwerk")
+        assert (status, "name: stellwerk" in text) == (200, True)
+        decided = words_of(await shown(window, "/what-if?decide=yes&relabel=small%20disk=ssd"))
+        assert "0 of 6 pods get a node, 6 find no node." in decided
+        assert re.search(r"4 pods of default/flood \(Deployment\).* get no node: 0/4", decided)
+
+
+async def test_the_help_is_searched() -> None:
+    async with opened() as window:
+        found = await shown(window, "/help?q=untolerated+taint")
+        assert '<tr id="node-s-had-untolerated-taint-s">' in found
+        assert '<tr id="insufficient">' not in found
+        assert "1 message has" in found
+        assert "0 messages have" in await shown(window, "/help?q=nobody-says-so")
+        (head,) = re.findall(r"<thead>(.*?)</thead>", found)
+        assert head.index(">do<") < head.index(">it means<"), "what to do stands second"
 
 
 async def test_a_shadow_shows_what_it_would_have_decided() -> None:
