@@ -44,6 +44,8 @@ class Column:
     """Whether a word that is too long is broken; otherwise its end is cut off."""
     is_one_line: bool = False
     """Whether cells are never broken between words."""
+    min_width: int | None = None
+    """Characters that it is wide at least; None: as its cells are."""
 
 
 class Printer(Console):
@@ -56,6 +58,8 @@ class Printer(Console):
 
     is_wide = False
     """Whether everything is shown, however wide it is."""
+    max_rows: int | None = None
+    """Rows of a list that there is room for; None: any number."""
 
     def __init__(
         self, output: TextIO, *, width: int | None = None, no_color: bool | None = None
@@ -80,9 +84,17 @@ class Printer(Console):
         """
         self.print(_joined(parts), soft_wrap=not wraps)
 
-    def table(self, columns: Iterable[Column], rows: Iterable[Sequence[Cell]]) -> None:
+    def table(
+        self,
+        columns: Iterable[Column],
+        rows: Iterable[Sequence[Cell]],
+        *,
+        has_titles: bool = True,
+    ) -> None:
         """Print a table without borders, its titles in bold."""
-        self.print(_table(columns, rows))
+        table = _table(columns, rows)
+        table.show_header = has_titles
+        self.print(table)
 
     def has_room_for(self, columns: Iterable[Column], rows: Iterable[Sequence[Cell]]) -> bool:
         """Whether a table fits the width without a break in a cell."""
@@ -123,6 +135,7 @@ def _table(columns: Iterable[Column], rows: Iterable[Sequence[Cell]]) -> Table:
             justify="right" if each.is_number else "left",
             overflow="fold" if each.folds else "ellipsis",
             no_wrap=each.is_one_line,
+            min_width=each.min_width,
         )
     for row in rows:
         # Rich would part a string by its line breaks, into what looks like other rows.
