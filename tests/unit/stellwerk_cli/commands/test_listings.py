@@ -13,9 +13,12 @@ import pytest
 from aiohttp import web
 
 from stellwerk.answers.answer import codec
+from stellwerk.answers.pod import PodExplanation, RecomputedVerdicts
+from stellwerk.answers.workload import PodsWaitingAlike, WorkloadExplanation
 from stellwerk.client.operator_port import OperatorPort
 from stellwerk_cli.cli import main
 from stellwerk_cli.commands import output
+from stellwerk_cli.commands.explained_workload import WORKLOAD
 from stellwerk_cli.commands.listings import QUEUE, shown_lists
 from stellwerk_cli.commands.listings import _entries as entries
 from stellwerk_cli.commands.output import show, show_written
@@ -364,30 +367,18 @@ async def test_an_explanation_that_is_watched_is_printed_again_on_a_change_alone
 ) -> None:
     monkeypatch.setattr(output, "WATCH_SECONDS", 0)
 
-    def workload(moment: str, reason: str) -> dict[str, Any]:
-        pod = {"pod": "shop/a", "state": "waiting", "schedulerName": "s", "priority": 0}
-        explanation = {**pod, "verdicts": {"recomputedAt": moment, "message": reason}}
-        alike = {"reason": reason, "pods": ["shop/a"], "explanation": explanation}
-        of = {"workload": "deployment/a", "namespace": "shop", "pods": 1, "withNode": 0}
-        return {**of, "waiting": [alike]}
+    def workload(second: int, reason: str) -> dict[str, Any]:
+        verdicts = RecomputedVerdicts(recomputed_at=f"2026-01-01T00:00:0{second}Z")
+        pod = PodExplanation(pod="shop/a", state="waiting", verdicts=verdicts)
+        alike = PodsWaitingAlike(reason=reason, pods=["shop/a"], explanation=pod)
+        answer = WorkloadExplanation(
+            workload="deployment/a", namespace="shop", pods=1, with_node=0, waiting=[alike]
+        )
+        return dict(codec(WorkloadExplanation).as_json(answer))
 
-    asked = Answers(
-        workload("2026-01-01T00:00:00Z", "full"),
-        workload("2026-01-01T00:00:02Z", "full"),
-        workload("2026-01-01T00:00:04Z", "tainted"),
-    )
-    kind = output.Shown(dict, lambda answer, to: to.say(answer["waiting"][0]["reason"]), tuple)
-    monkeypatch.setattr(output, "codec", lambda _: AsIs)
+    asked = Answers(workload(0, "full"), workload(2, "full"), workload(4, "tainted"))
     with pytest.raises(KeyboardInterrupt):
-        await show(asked, "table", kind, watch=True)
-    first, empty, time, second = capsys.readouterr().out.splitlines()
-    assert (first, empty, second) == ("full", "", "tainted")
-    assert re.fullmatch(r"--- [0-9]{2}:[0-9]{2}:[0-9]{2}", time)
-
-
-class AsIs:
-    """A codec of nothing: the moment lies deep in the answer, and its fields do not matter."""
-
-    @staticmethod
-    def read(answer: dict[str, Any]) -> dict[str, Any]:
-        return answer
+        await show(asked, "table", WORKLOAD, watch=True)
+    first, time, second = re.split(r"\n--- ([0-9]{2}:[0-9]{2}:[0-9]{2})\n", capsys.readouterr().out)
+    assert ("1 pod (shop/a): full" in first, "1 pod (shop/a): tainted" in second) == (True, True)
+    assert len(time) == len("00:00:00")

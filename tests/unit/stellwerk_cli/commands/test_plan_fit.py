@@ -113,8 +113,8 @@ def test_pods_of_one_controller_that_fit_nowhere_share_a_line(
     shape = {"apiVersion": "v1", "kind": "Node", **make_node("small", cpu="1")}
     for name, content in (("pods", flood), ("shapes", shape)):
         (tmp_path / name).with_suffix(".json").write_text(json.dumps(content))
-    words = ("plan", "fit", "--for", str(tmp_path / "pods.json"))
-    words = (*words, "--shapes", str(tmp_path / "shapes.json"))
+    files = ("--for", str(tmp_path / "pods.json"), "--shapes", str(tmp_path / "shapes.json"))
+    words = ("plan", "fit", *files)
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "  30 pods of shop/deployment/flood: Insufficient cpu"
