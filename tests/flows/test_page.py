@@ -230,7 +230,7 @@ async def test_it_is_used_by_keyboard_alone(
 
 
 FORMS = {
-    "/queue": ({"Pod": "large", "Turned away by": "NodeResourcesFit"}, "1 pod,"),
+    "/queue": ({"Pod": "large", "Rejected by": "NodeResourcesFit"}, "1 pod,"),
     "/decisions": ({"Pod": "web"}, "1 are so"),
     "/nodes": ({"Name": "node-1", "Label": "example.com/disk=ssd"}, "1 node;"),
     "/devices": ({"Driver, pool or name": "gpu-1"}, "11 devices,"),

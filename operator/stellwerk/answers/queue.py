@@ -85,7 +85,7 @@ class QueuePage(PortAnswer):
         for reason, count in reasons.most_common(_MAX_UNSERVED_REASONS):
             yield f"{counted(count, 'pod')} unserved: {reason}"
         if reasons:
-            yield f"schedulerNames that are served: {', '.join(self.served or ()) or 'none'}"
+            yield f"Served schedulerNames: {', '.join(self.served or ()) or 'none'}"
 
     def names(self) -> Iterator[str]:
         """The pods in a queue."""

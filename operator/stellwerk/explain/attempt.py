@@ -104,12 +104,10 @@ def not_asked(profile: ServedProfile, pod: PodInfo) -> Iterator[PluginLeftOut]:
     for extender in profile.loaded.spec.extenders:
         if is_interested(extender, pod):
             yield PluginLeftOut(
-                plugin=extender.shown_url_prefix, reason="extenders are not asked by explanations"
+                plugin=extender.shown_url_prefix, reason="explanations do not call extenders"
             )
     for plugin in PERMIT.among(profile.framework.plugins):
-        yield PluginLeftOut(
-            plugin=plugin.name, reason="its Permit is asked when the pod is to be bound"
-        )
+        yield PluginLeftOut(plugin=plugin.name, reason="its Permit runs only when the pod is bound")
 
 
 # --- a pod by itself ----------------------------------------------------------------------------
@@ -185,7 +183,10 @@ def _with_group(
         return _alone(world, pod, profile)
     held = why_different(world, profile, members, pending)
     if not held and len(pending) + world.pod_groups.placed(members) < group.min_count:
-        held = f"{len(pending)} members of its group can be tried, and {group.min_count} have to be"
+        held = (
+            f"only {len(pending)} members of its group can be tried, but {group.min_count} "
+            "are needed"
+        )
     if held:
         return Attempt(message=held, is_own=False)
     results: dict[str, Attempt] = {}

@@ -55,7 +55,7 @@ from stellwerk_cli.page.supposition_form import (
     with_weights,
 )
 from stellwerk_kube.clock import parse_moment
-from stellwerk_kube.compatibility import decided_as
+from stellwerk_kube.compatibility import decided_as, decided_by_default
 from stellwerk_kube.errors import ApiError, ConfigurationError, SchedulerError
 from stellwerk_kube.untrusted_text import printable, printable_lines
 
@@ -195,7 +195,7 @@ def rejection_map(verdicts: RecomputedVerdicts | None) -> HeatMap | None:
 
 def _rejection(plugin: str, reasons: Sequence[str] | None) -> Cell:
     if reasons is None:
-        return Cell("", 0, f"{plugin}: lets the pod in")
+        return Cell("", 0, f"{plugin}: accepts the pod")
     return Cell("✕", 1, f"{plugin}: {', '.join(reasons)}")
 
 
@@ -217,7 +217,7 @@ FOLLOW_SECONDS: Final = 2
 FOLLOW_SLOWLY_SECONDS: Final = 10
 """Seconds between two questions where the operator computes the answer anew each time."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
-_NO_API: Final = "this page has no way to the API server"
+_NO_API: Final = "this page cannot reach the API server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -733,6 +733,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "amount": amount,
         "decided_as": decided_as,
+        "decided_by_default": decided_by_default,
         "local_time": local_time,
         "segment": _segment,
         "device_path": _device_path,

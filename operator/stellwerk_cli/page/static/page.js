@@ -37,7 +37,7 @@ async function copy(name) {
     await navigator.clipboard.writeText(document.getElementById(name).textContent);
     say("Copied.");
   } catch {
-    say("The browser did not allow to copy it: mark the text instead.");
+    say("The browser does not allow copying: select the text instead.");
   }
 }
 
@@ -82,9 +82,9 @@ async function look() {
         update(await answer.text());
         markEdges();
       }
-      say(answer.ok || answer.status === 304 ? "" : "The operator does not answer; asking again.");
+      say(answer.ok || answer.status === 304 ? "" : "The operator does not answer; trying again.");
     } catch {
-      say("The page is no longer served: start it again.");
+      say("The page is no longer served: run `stellwerk page` again.");
     }
   }
   timer = setTimeout(look, period);
