@@ -53,7 +53,7 @@ def parse_load(text: str) -> tuple[LoadStep, ...]:
     """
     steps = sorted(_step(part.strip()) for part in text.split(",")) if text.strip() else []
     if len({step.minute for step in steps}) < len(steps):
-        raise ValueError("a time stands twice")
+        raise ValueError("a time occurs twice")
     return tuple(steps)
 
 

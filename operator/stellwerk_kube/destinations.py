@@ -78,9 +78,11 @@ class UrlPrefix:
             return cls(text.partition(":")[0], "", 0, "/")
         url = URL(text)
         if url.scheme not in _SCHEMES or not url.host or url.query_string or url.fragment:
-            raise ValueError(f"{text!r} is no http or https URL with a host and perhaps a path")
+            raise ValueError(
+                f"{text!r} is not an http or https URL of a host, with or without a path"
+            )
         if url.user is not None:
-            raise ValueError("a URL prefix has no user")
+            raise ValueError("a URL prefix must not have a user")
         return cls(url.scheme, _host(url), url.port or 0, url.path)
 
     def begins(self, url: URL) -> bool:
@@ -117,7 +119,7 @@ class Destinations:
             return ""
         url = _url(text)
         if url is None:
-            return "it is no URL"
+            return "it is not a URL"
         host = _host(url)
         literal, service = _literal(host), self.service(host)
         if literal is not None and (reason := self._never(literal, url.port or 0)):
@@ -151,7 +153,7 @@ class Destinations:
         if self.by_proxy(text):
             return ""
         service = self.service(_host(URL(text))).rstrip(".")
-        return f"{service} is no Service now; {FLAG} of stellwerk run grants what is none"
+        return f"{service} is not a Service now; {FLAG} of stellwerk run grants other addresses"
 
     def by_proxy(self, text: str) -> bool:
         """Whether the environment's proxy may be asked for a URL: it is not for Services."""

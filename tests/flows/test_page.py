@@ -395,7 +395,7 @@ async def test_a_stretch_of_the_picture_and_a_square_are_reached_by_keyboard(
 
 
 FORMS = {
-    "/queue": ({"Pod": "large", "Turned away by": "NodeResourcesFit"}, "1 pod,"),
+    "/queue": ({"Pod": "large", "Rejected by": "NodeResourcesFit"}, "1 pod,"),
     "/decisions": ({"Pod": "web"}, "1 are so"),
     "/nodes": ({"Name": "node-1", "Label": "example.com/disk=ssd"}, "1 node;"),
     "/devices": ({"Driver, pool or name": "gpu-1"}, "11 devices,"),
@@ -568,7 +568,7 @@ async def test_when_the_operator_is_away_the_last_data_stay_greyed_with_their_ti
 
 
 COLUMNS = {
-    "queue": "Turned away by",
+    "queue": "Rejected by",
     "decisions": "Node",
     "help": "do",
     "devices": "Held by",

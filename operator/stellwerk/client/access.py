@@ -363,13 +363,13 @@ def _named(documents: list[_Document], section: str, kind: str) -> dict[str, _En
     """Return the entries of a section by name; as for kubectl, the first file wins.
 
     Raises:
-        ConfigurationError: the section is no list.
+        ConfigurationError: the section is not a list.
     """
     entries: dict[str, _Entry] = {}
     for document in documents:
         listed = document.fields.get(section) or ()
         if not isinstance(listed, list | tuple):
-            raise ConfigurationError(f"cannot read the kubeconfig: {section} is no list")
+            raise ConfigurationError(f"cannot read the kubeconfig: {section} is not a list")
         for item in listed:
             if isinstance(item, dict):
                 fields = item.get(kind)

@@ -232,8 +232,8 @@ async def load_credentials(
     loaded = await source.load()
     if not loaded.verify and loaded.server.startswith("https"):
         logger.warning(
-            "the certificate of %s is not verified (insecure-skip-tls-verify): whoever answers "
-            "there is sent these credentials",
+            "the certificate of %s is not verified (insecure-skip-tls-verify): these "
+            "credentials are sent to whatever answers there",
             loaded.server,
         )
     return Credentials(source, loaded, clock)

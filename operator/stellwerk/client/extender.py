@@ -265,8 +265,8 @@ class HttpExtender:
         if not self._circuit_breaker.admits():
             raise self._failure(
                 purpose,
-                f'extender "{self.name}" let {TIMEOUTS_IN_A_ROW} calls in a row time out; it is '
-                f"asked once in {PROBE_SECONDS:g} s until it answers",
+                f'extender "{self.name}" timed out {TIMEOUTS_IN_A_ROW} times in a row; it is '
+                f"called once every {PROBE_SECONDS:g} s until it answers",
             )
         started_seconds = self._clock.monotonic()
         result = "error"
@@ -290,7 +290,7 @@ class HttpExtender:
                 f"{self.spec.timeout_seconds:g}s",
             ) from error
         except orjson.JSONDecodeError as error:
-            raise self._failure(purpose, f"{url} answered no JSON: {error}") from error
+            raise self._failure(purpose, f"{url} did not answer with JSON: {error}") from error
         finally:
             if result != "timeout":
                 self._circuit_breaker.ended()

@@ -46,7 +46,7 @@ class GpuPatternPlan(PreEnqueuePlugin, ScorePlugin, ReservePlugin):
 
     def __init__(self, handle: Handle, args: GpuPatternPlanArgs | None = None) -> None:
         if importlib.util.find_spec("highspy") is None:
-            message = "it plans with the package highspy, which is missing: stellwerk[planning]"
+            message = "it needs the package highspy, which is missing: stellwerk[planning]"
             raise ModuleNotFoundError(message)
         self._handle = handle
         self._devices = handle.snapshot.book(GpuDevices)

@@ -116,7 +116,7 @@ class _OwnTerms:
 
     @property
     def terms(self) -> Iterator[PodTerm]:
-        """All of them."""
+        """All pending pods."""
         if self.affinity is not None:
             yield self.affinity
         for term, _ in self.anti:

@@ -123,11 +123,11 @@ def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | No
         return None
     got, lost = profiles.overlaps.of(serving.scheduler_name)
     said = [
-        *_said(profiles, got, 'the younger SchedulerProfile "{}" matches {} of this selector, too'),
+        *_said(profiles, got, 'the younger SchedulerProfile "{}" also matches {} of this selector'),
         *_said(profiles, lost, 'the older SchedulerProfile "{}" got {} of this selector'),
     ]
     if not said:
-        return OVERLAPPING, "False", "NoOverlap", "no pod was matched by another selector, too"
+        return OVERLAPPING, "False", "NoOverlap", "no pod was also matched by another selector"
     more = len(said) - MAX_NAMED_OVERLAPS
     if more > 0:
         said[MAX_NAMED_OVERLAPS:] = [f"and {more} more profiles"]
@@ -205,8 +205,8 @@ def credential_statement(newest: LoadedProfile | None, before: JsonObject) -> St
                 fields += inline_credentials(args, path)
     if fields:
         message = (
-            f"{', '.join(fields)}: readable to all who read profiles or their history; the next "
-            "minor version refuses it. Put it into a Secret, and name that by secretRef"
+            f"{', '.join(fields)}: all who may read profiles or their history can read it, "
+            "and the next minor version refuses it. Put it into a Secret and name that in secretRef"
         )
         return INLINE_CREDENTIALS, "True", "CredentialsInProfile", shown(message)
     if find_condition(before, INLINE_CREDENTIALS):
@@ -228,13 +228,13 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> 
         reason = entry.refusal.reason if entry.refusal else "NotServing"
         return ACTIVE, "False", reason, "no version of this profile schedules pods"
     if entry.refusal is not None:
-        message = f"generation {serving.generation} goes on until a newer one is accepted"
+        message = f"generation {serving.generation} stays active until a newer one is accepted"
         return ACTIVE, "True", "LastGoodVersion", message
     if serving.spec.shadow_of:
         if PROMOTION_ANNOTATION in (entry.obj["metadata"].get("annotations") or {}):
-            message = f"stellwerk promote {entry.name} was interrupted; promoting again finishes it"
+            message = f"stellwerk promote {entry.name} was interrupted; run it again to finish it"
             return ACTIVE, "True", "PromotionUnfinished", message
-        message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
+        message = f'shadows SchedulerProfile "{serving.spec.shadow_of}"'
         return ACTIVE, "True", "Shadowing", message
     return ACTIVE, "True", "Serving", f"schedules {pods}"
 

@@ -157,7 +157,7 @@ class HttpServer:
         host, port = parse_address(bind_address)
         if self._certificate is None and not is_loopback(host):
             raise ConfigurationError(
-                f"plain HTTP is for this machine alone: {bind_address} is no loopback address"
+                f"plain HTTP is only for this machine: {bind_address} is not a loopback address"
             )
         certificate = self._certificate
         if certificate is not None:

@@ -55,7 +55,7 @@ class Filter:
     choices: tuple[str, ...] = ()
 
 
-_MATCH: Final = Filter("--match", "q", "those whose name has this part", "TEXT")
+_MATCH: Final = Filter("--match", "q", "only those whose name contains this text", "TEXT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ListCommand:
         if self.namespaced:
             add_namespace_argument(parser)
             parser.add_argument(
-                "-A", "--all-namespaces", action="store_true", help="pods of all namespaces"
+                "-A", "--all-namespaces", action="store_true", help="list all namespaces"
             )
         if self.labelled:
             parser.add_argument(
@@ -85,7 +85,7 @@ class ListCommand:
                 "--selector",
                 metavar="SELECTOR",
                 type=_selector,
-                help="those with these labels, as kubectl writes them: app=web,tier!=test",
+                help="only those with these labels, in kubectl's syntax: app=web,tier!=test",
             )
         for each in self.filters:
             parser.add_argument(
@@ -96,7 +96,7 @@ class ListCommand:
                 help=each.help,
             )
         parser.add_argument(
-            "-w", "--watch", action="store_true", help="print again whenever it has changed"
+            "-w", "--watch", action="store_true", help="print the answer again whenever it changes"
         )
         add_output_arguments(parser)
         (add_door_arguments if self.may_be_read else add_port_arguments)(parser)
@@ -255,7 +255,7 @@ def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
     more = "" if len(others) <= _MAX_NAMESPACES else ", …"
     named = f"{', '.join(others[:_MAX_NAMESPACES])}{more}"
     near = suggestion(namespace, others)
-    line = f"nothing in namespace {namespace}{near}; there is in {named} (-A lists all)"
+    line = f"nothing in namespace {namespace}{near}; there are some in {named} (-A lists all)"
     sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")
 
 
@@ -274,32 +274,32 @@ def _selector(text: str) -> LabelSelector:
 
 QUEUE: Final = ListCommand(
     "/queue",
-    "list the pods that wait, in the order in which they are tried",
+    "list pending pods in the order in which they are tried",
     ("queue", "queue --all-namespaces --watch", "queue -l app=web", "queue -A --queue gated"),
     filters=(
         _MATCH,
         Filter(
             "--queue",
             "queue",
-            "those of one queue: active, backoff, unschedulable or gated; unserved: those that no "
-            "scheduler serves",
+            "only pods of this queue: active, backoff, unschedulable or gated; unserved: pods "
+            "that no scheduler serves",
             "QUEUE",
             ("active", "backoff", "unschedulable", "gated", "unserved"),
         ),
-        Filter("--plugin", "plugin", "those that this plugin turned away", "PLUGIN"),
+        Filter("--plugin", "plugin", "only pods that this plugin rejected", "PLUGIN"),
     ),
 )
 DECISIONS: Final = ListCommand(
     "/decisions",
-    "list the pods that got a node, the last one first",
+    "list recent placements, the newest first",
     ("decisions", "decisions -n team -o json", "decisions -A --node node-1"),
     labelled=False,
     may_be_read=False,
-    filters=(_MATCH, Filter("--node", "node", "those that got this node", "NODE")),
+    filters=(_MATCH, Filter("--node", "node", "only pods placed on this node", "NODE")),
 )
 NODES: Final = ListCommand(
     "/nodes",
-    "list the nodes with what the scheduler counts on them",
+    "list nodes with the resources that the scheduler counts as used",
     ("nodes", "nodes -l disk=ssd -o yaml", "nodes --sort-by memory"),
     namespaced=False,
     filters=(
@@ -320,11 +320,11 @@ DEVICES: Final = ListCommand(
     labelled=False,
     filters=(
         _MATCH,
-        Filter("--node", "node", "those for this node", "NODE"),
+        Filter("--node", "node", "only devices for this node", "NODE"),
         Filter(
             "--state",
             "state",
-            "those that a claim holds, or that none does: held or free",
+            "only devices that a claim holds (held), or that none does (free)",
             "STATE",
             ("held", "free"),
         ),

@@ -368,7 +368,7 @@ class PatternTargets:
         try:
             plan = asked.outcome.result()
         except Exception:  # noqa: BLE001 a solver or a process that failed, in whatever way
-            _log.exception("no plan for GPUs: pods are placed by the other scores alone")
+            _log.exception("no plan for GPUs: only the other scores place pods")
             return
         renamed = asked.kinds is not self.kinds
         self.kinds, self._prices = asked.kinds, plan.prices

@@ -224,7 +224,10 @@ class GroupConditions:
         if not kept or ready >= needed:
             return ""
         by = ", ".join(f"{count} by {name}" for name, count in sorted(kept.items()))
-        return f"waiting for pods that are kept from the queue: {ready} of {needed} are not ({by})"
+        return (
+            f"waiting for pods that plugins keep out of the queue: {ready} of {needed} are "
+            f"ready ({by})"
+        )
 
     def _report_pods(self, members: GroupMembers) -> None:
         """Report on each pod that waits for its group, without counts: these change too often."""
@@ -505,7 +508,7 @@ def _own_partly_bound(
         needed = group.min_count - members.succeeded
         message = f"{members.bound}/{needed} pods are bound"
         if is_partly:
-            message = f"{message}; what has not started is given back after {seconds:g} s"
+            message = f"{message}; members that have not started are deleted after {seconds:g} s"
         yield {
             "type": PARTLY_BOUND,
             "status": "True" if is_partly else "False",

@@ -394,14 +394,18 @@ class GroupGiveBack:
             except (NotFound, Conflict):
                 continue
             except SchedulerError as failure:
-                logger.warning("cannot give %s back: %s", pod.key, failure)
+                logger.warning(
+                    "cannot delete %s, a member of a group that is partly bound: %s",
+                    pod.key,
+                    failure,
+                )
         self._dispatcher.recorder.event(
             group_reference(group),
             "Warning",
             "GivenBack",
             "Scheduling",
-            f"{len(bound)} bound pods were given back: too few others could be bound for "
-            f"{group.give_back_seconds} s",
+            f"{len(bound)} bound pods were deleted, because too few others could be bound "
+            f"within {group.give_back_seconds} s",
             reporting_controller=self._world.profiles.profile_name(bound[0]),
         )
         members = self._world.pod_groups.groups.get(group.key)

@@ -96,7 +96,7 @@ def _obstacle(world: World, first: GroupMembers, members: GroupMembers) -> str:
     queue = world.queue
     pending = [uid for uid, pod in first.pods.items() if not pod.node_name]
     if any(queue.place(uid) in _ON_ITS_WAY for uid in pending):
-        return "it is to be tried first"
+        return "it is tried first"
     group = first.group
     needed = (group.min_count if group is not None else 0) - world.pod_groups.placed(first)
     nominated = sum(bool(world.nominator.node_of(uid)) for uid in pending)
