@@ -58,7 +58,7 @@ with the square of them, and refuses to print more than 4,300.
 """
 MAX_FREE_PARTS: Final = 100_000
 """Parts of a document that aliases and merged keys may always make."""
-MAX_GROWTH: Final = 10
+MAX_PARTS_PER_BYTE: Final = 10
 """Parts that aliases may make for each byte of a text, beyond `MAX_FREE_PARTS`."""
 MAX_FREE_JSON_VALUES: Final = 500_000
 """Values in a JSON text that are read however short it is. Each may take 150 bytes in memory."""
@@ -316,7 +316,7 @@ def check_growth(value: JsonValue, size_bytes: int, max_depth: int = MAX_DEPTH) 
         UnreadableYaml: it does, or contains itself, or its aliases nest too deeply.
     """
     parts = _parts(value, {}, max_depth + 1)
-    if parts > MAX_FREE_PARTS and parts > MAX_GROWTH * size_bytes:
+    if parts > MAX_FREE_PARTS and parts > MAX_PARTS_PER_BYTE * size_bytes:
         raise UnreadableYaml("document contains excessive aliasing")
     return parts
 

@@ -22,7 +22,7 @@ from typing_extensions import override
 from yarl import URL
 
 from stellwerk import __version__
-from stellwerk.client.access import SHORTEST_SECONDS, InCluster, Kubeconfig
+from stellwerk.client.access import MIN_REREAD_SECONDS, InCluster, Kubeconfig
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk_kube.clock import SystemClock
 from stellwerk_kube.errors import ConfigurationError
@@ -181,7 +181,7 @@ class Credentials:
             if now_seconds < self._retry_at_seconds:
                 return None
             # A server that refuses every credential must not make us run a plugin per request.
-            self._retry_at_seconds = now_seconds + SHORTEST_SECONDS
+            self._retry_at_seconds = now_seconds + MIN_REREAD_SECONDS
             self._look = asyncio.create_task(self._reload(), name="credentials")
         return self._look
 
@@ -195,7 +195,7 @@ class Credentials:
             # The old ones may still be good; the server will say when they are not.
             logger.warning("keeping the present credentials: %s", error)
             self.fresh_until_seconds = self._retry_at_seconds = (
-                self._clock.monotonic() + SHORTEST_SECONDS
+                self._clock.monotonic() + MIN_REREAD_SECONDS
             )
             return
         self._loaded = loaded
