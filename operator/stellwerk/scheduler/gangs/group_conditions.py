@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from stellwerk.backend.queued_pod import Place
+from stellwerk.backend.queued_pod import UNSCHEDULABLE_PODS, Place
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import (
@@ -241,7 +241,7 @@ class GroupConditions:
             entry = entries.get(uid)
             if pod.terminating or pod.spec.scheduling_gates:
                 continue
-            if entry is not None and entry.place is Place.GATED:
+            if entry is not None and entry.place in UNSCHEDULABLE_PODS:
                 self.dispatcher.reports.put(Report(pod, WAITING_FOR_PODS, message))
                 if all(each.get("message") != message for each in pod.conditions):
                     self._pod_event(pod, message)
