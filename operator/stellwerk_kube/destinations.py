@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, TypeAlias
+from urllib.request import getproxies, proxy_bypass
 
 from yarl import URL
 
@@ -241,6 +242,19 @@ def hosts_refusal(hosts: str, where: str, urls: Iterable[str]) -> str:
             doubt = f"; the list there is longer than {MAX_HOSTS_CHARACTERS} characters"
         return f"{where} has to name {shown(str(url.origin()))}{doubt}"
     return ""
+
+
+def environment_proxy(url: str) -> URL | None:
+    """Return the proxy of the environment for a URL; asked once, it is slow to ask.
+
+    aiohttp's `trust_env` would ask for each request, and would send the user and password that a
+    `.netrc` has for the host, or for any host, to an address that a profile names.
+    """
+    parsed = URL(url)
+    proxy = getproxies().get(parsed.scheme)
+    if proxy is None or parsed.host is None or proxy_bypass(parsed.host):
+        return None
+    return URL(proxy)
 
 
 def without_user(url: str) -> str:

@@ -32,7 +32,7 @@ from stellwerk.client.extender_tls import (
 from stellwerk.client.web import connector_to, refused_address
 from stellwerk.framework.secret_reading import read_secret
 from stellwerk_kube.clock import Clock
-from stellwerk_kube.destinations import EVERYWHERE, Destinations
+from stellwerk_kube.destinations import EVERYWHERE, Destinations, environment_proxy
 from stellwerk_kube.errors import (
     ExtenderError,
     Forbidden,
@@ -43,6 +43,8 @@ from stellwerk_kube.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from yarl import URL
 
     from stellwerk.client.connection import Fence
     from stellwerk.client.extender_answers import AnsweredVictims, FilterAnswer
@@ -138,6 +140,10 @@ class _Connections:
     session: aiohttp.ClientSession | None = None
     credentials: _Credentials | None = None
     """The credentials that the session was opened with; None: there is no session yet."""
+    proxy: URL | None = None
+    """The proxy that is asked for the extender; None: none is."""
+    proxy_headers: Mapping[str, str] = field(default_factory=dict)
+    """The user and password of the proxy."""
     calls: int = 0
 
 
@@ -313,6 +319,8 @@ class HttpExtender:
                     url,
                     data=body,
                     allow_redirects=False,
+                    proxy=connections.proxy,
+                    proxy_headers=connections.proxy_headers,
                     server_hostname=self._server_name(),
                     trace_request_ctx=None if repeatable else f"post a binding to {url}",
                 ) as response:
@@ -354,8 +362,11 @@ class HttpExtender:
             if connections.session is None:
                 credentials = await self._credentials()
                 context = await extender_context(self.spec, credentials.tls)
+                proxy, proxy_headers = self._proxy()
+                # Of an encrypted connection the proxy sees no header but those of its own.
+                shown_to_proxy = {} if self.name.startswith("https") else proxy_headers
                 connections.session = aiohttp.ClientSession(
-                    headers={**self._headers, **credentials.authorization},
+                    headers={**self._headers, **credentials.authorization, **shown_to_proxy},
                     connector=connector_to(
                         self.name,
                         self._destinations,
@@ -366,11 +377,11 @@ class HttpExtender:
                     ),
                     # The whole call has a deadline; of its parts none has one of its own.
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-                    trust_env=self._destinations.by_proxy(self.name),
                     auto_decompress=False,
                     trace_configs=fence_traces(self._fence),
                 )
                 connections.credentials = credentials
+                connections.proxy, connections.proxy_headers = proxy, proxy_headers
             return connections.session
 
     async def _credentials(self) -> _Credentials:
@@ -400,6 +411,14 @@ class HttpExtender:
                 raise
         self.unusable_files = self.unusable_secret = ""
         return _Credentials(authorization, tls)
+
+    def _proxy(self) -> tuple[URL | None, dict[str, str]]:
+        """The proxy of the environment for this extender, and its user and password."""
+        found = environment_proxy(self.name) if self._destinations.by_proxy(self.name) else None
+        if found is None or found.user is None:
+            return found, {}
+        header = _basic_header(found.user.encode(), (found.password or "").encode())
+        return found.with_user(None), {"Proxy-Authorization": header["Authorization"]}
 
     def _refuse(self, reason: str) -> None:
         self.refused_address = reason

@@ -1048,3 +1048,36 @@ async def test_files_go_to_no_address_that_their_folder_does_not_name(
 def test_no_text_shows_what_an_extender_is_shown() -> None:
     found = (TlsMaterial(b"hunter2", b"hunter2"), _Credentials({"Authorization": "hunter2"}))
     assert "hunter2" not in repr(found)
+
+
+async def test_no_password_of_the_user_s_own_files_goes_to_an_extender(
+    server: FakeExtender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+    (tmp_path / ".netrc").write_text("default login user password hunter2\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    async with extender(server.url) as client:
+        await client.filter(POD, NODES)
+    assert "Authorization" not in server.calls[0].headers
+
+
+async def test_the_proxy_of_the_environment_is_asked_with_its_own_password(
+    server: FakeExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+    host = origin(server).removeprefix("http://")
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://proxy:word@{host}")
+    async with extender("http://extender.example/x") as client:
+        assert (await client.filter(POD, NODES)).node_names == ("a",)
+    (call,) = server.calls
+    assert call.headers["Host"] == "extender.example"
+    sent = call.headers["Proxy-Authorization"].removeprefix("Basic ")
+    assert base64.b64decode(sent) == b"proxy:word"
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    async with extender(server.url) as client:
+        await client.filter(POD, NODES)
+    assert len(server.calls) == 2
