@@ -330,13 +330,15 @@ class _ReadCluster:
         for manifest in sorted(self.profiles, key=_age):
             profile = self._of_cluster(manifest, remarks)
             if profile is not None and not profile.spec.shadow_of:
-                if self.config and profile.scheduler_name in loaded:
+                if self.assumed.is_known and profile.scheduler_name in loaded:
                     continue
                 loaded[profile.scheduler_name] = profile
                 followed.append(profile.name)
         if followed:
             remarks.append(f"SchedulerProfiles of the cluster are followed: {', '.join(followed)}")
-        self.loaded, self.remarks = loaded, [*self.assumed.remarks, *remarks]
+        # An operator in the scheduler's place: nothing is assumed then.
+        is_used = any(each.uid == "" for each in loaded.values())
+        self.loaded, self.remarks = loaded, [*(self.assumed.remarks if is_used else ()), *remarks]
         if self.calls_extenders:
             # Before nodes and pods, of which some extenders are sent the objects.
             for each in loaded.values():
