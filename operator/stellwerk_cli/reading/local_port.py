@@ -143,9 +143,8 @@ class LocalPort:
 
     def progress(self) -> str:
         """The work that goes on, for the line of a command that waits."""
-        if self._cluster is None:
-            return "reading the cluster"
-        return self._cluster.progress()
+        cluster = self._cluster
+        return "reading the cluster" if cluster is None else cluster.progress()
 
     async def renew(self) -> None:
         """Read the cluster anew for the next question, when the API server had a pause."""
@@ -222,7 +221,7 @@ class _ReadCluster:
 
     def progress(self) -> str:
         """The objects that were read so far, in words."""
-        counts = self.reader.counts
+        counts = dict(self.reader.counts)  # another thread asks
         read = ", ".join(f"{number:,} {BY_KIND[kind].plural}" for kind, number in counts.items())
         return f"reading the cluster: {read}" if read else "reading the cluster"
 
