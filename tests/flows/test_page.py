@@ -171,7 +171,7 @@ async def test_it_shows_what_was_just_decided_and_follows(
         await expect(page.get_by_text("chosen")).to_be_visible()
         cells = page.locator("table.scores td.cell")
         assert await cells.count() % 3 == 0
-        assert await cells.count() >= 9, "three nodes × some plugins"
+        assert await cells.count() >= 3, "three nodes × the plugins that differ"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -593,7 +593,8 @@ async def test_on_a_narrow_screen_the_column_one_came_for_is_in_sight(
             await expect(header).to_have_text(title)
             box = await header.bounding_box()
             assert box is not None, name
-            assert box["x"] + min(box["width"], 120) <= 380, f"{name}: {box}"
+            assert box["width"] >= 100, f"{name}: words are not broken into letters: {box}"
+            assert box["x"] + min(box["width"], 140) <= 380, f"{name}: {box}"
         for name in ("queue", "what-if", "profiles"):
             await it.go(tour.places[name])
             tab = page.locator("nav [aria-current=page]")
