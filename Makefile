@@ -190,6 +190,10 @@ soak: $(READY) ## the long runs under faults; half an hour writes docs/reliabili
 soak-gangs: $(READY) ## groups, claims and Jobs that come and go, and an audit of each round (MINUTES=10)
 	@PYTHONPATH=operator $(BIN)/python -m tests.soak.gang_churn --minutes $(MINUTES)
 
+.PHONY: soak-partly-bound
+soak-partly-bound: $(READY) ## leaders of three replicas that are killed between a gang's bindings, on full nodes (MINUTES=10)
+	@PYTHONPATH=operator $(BIN)/python -m tests.soak.partly_bound --minutes $(MINUTES)
+
 .PHONY: soak-explanations
 soak-explanations: $(READY) ## 500 random clusters: what explanations say that pods would get is what they get
 	@$(BIN)/pytest --quiet -m soak tests/flows/test_explained_attempts.py
@@ -244,7 +248,7 @@ $(SITE)/.ready: requirements/docs.lock $(READY)
 
 .PHONY: docs-reference
 docs-reference: $(SITE)/.ready
-	@$(BIN)/python docs/reference_pages.py docs/reference/made
+	@PYTHONPATH=. $(BIN)/python docs/reference_pages.py docs/reference/made
 
 SPHINX = PYTHONPATH=operator $(SITE)/bin/python -m sphinx --quiet --fail-on-warning --keep-going --jobs auto
 
@@ -253,6 +257,7 @@ SPHINX = PYTHONPATH=operator $(SITE)/bin/python -m sphinx --quiet --fail-on-warn
 .PHONY: docs
 docs: docs-reference ## the site, without a network: build/docs/index.html; a link that leads nowhere is an error
 	@$(SPHINX) --builder html docs build/docs
+	@$(BIN)/python -m tests.structure.site_anchors build/docs
 	@echo build/docs/index.html
 
 .PHONY: pictures

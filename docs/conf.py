@@ -65,7 +65,8 @@ def outside_links(_: Any, docname: str, source: list[str]) -> None:  # noqa: ANN
         inside = path.is_relative_to(HERE) and path.is_file()
         if inside and path.is_symlink():  # MyST would look for the page where the link leads
             page = path.relative_to(HERE).with_suffix("").as_posix()
-            return f"{{doc}}`{link[1].replace('`', '')} </{page}>`"
+            role, target = ("ref", f"{page}-{link[3][1:]}") if link[3] else ("doc", f"/{page}")
+            return f"{{{role}}}`{link[1].replace('`', '')} <{target}>`"
         if inside and path.suffix == ".md" and path.name == "README.md":
             inside = False
         return link[0] if inside or not path.exists() else link[1]
@@ -74,14 +75,17 @@ def outside_links(_: Any, docname: str, source: list[str]) -> None:  # noqa: ANN
 
 
 def name_entries(app: Any, tree: nodes.document) -> None:  # noqa: ANN401 Sphinx
-    """Give each entry of the page on troubleshooting its anchor."""
-    if app.env.docname != "troubleshooting":
+    """Give each entry of the page on troubleshooting its anchor, and a label for other pages."""
+    page = app.env.docname
+    if page != "troubleshooting":
         return
+    labels = app.env.domains["std"].anonlabels
     tables = list(tree.findall(nodes.table))
     for section, table in zip(troubleshooting.sections(), tables, strict=True):
         (body,) = table.findall(nodes.tbody)
         for entry, row in zip(section.entries, body.children, strict=True):
             row["ids"].append(entry.anchor)
+            labels[f"{page}-{entry.anchor}"] = page, entry.anchor
 
 
 def google_docstring(_: Any, what: str, *described: Any) -> None:  # noqa: ANN401 Sphinx

@@ -32,7 +32,7 @@ from stellwerk.client.kubernetes import FirstAnswer, KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, own_pod
 from stellwerk.client.web import WebClient
-from stellwerk.explain.queue_facts import QueueHistory
+from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
@@ -73,6 +73,7 @@ from stellwerk.scheduler.observers.instruments import (
     QueueMetrics,
     StaleWatches,
     VolumeCounters,
+    attempt_totals,
     plugin_failure_counter,
     sample_queues,
 )
@@ -106,6 +107,7 @@ from stellwerk_kube.compatibility import (
     RECORDED,
     Compatibility,
     FeatureGates,
+    decided_by_default,
     release_of_server,
     server_version,
 )
@@ -171,7 +173,7 @@ class Operator:
         self.world = _world(active, metrics, clock, options, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
-        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED if not kind.optional))
+        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
@@ -216,7 +218,9 @@ class Operator:
         self.group_conditions = GroupConditions(self.world, dispatcher)
         self.handlers = self._event_handlers(dispatcher, options)
         self.handlers.on_own_kind = self.sources.on_synced
-        self.profile_status = ProfileStatusWriter(self.world, self.loader, dispatcher)
+        self.profile_status = ProfileStatusWriter(
+            self.world, self.loader, dispatcher, refused_sources=self.sources.refused_secrets
+        )
         self.scheduler = self._scheduler(active, dispatcher, options.max_pod_complexity)
         self.audit = Audit(
             self.world,
@@ -318,7 +322,7 @@ class Operator:
             lambda: self.without_profile.pods,
             self.unserved,
             self.bindings.stage,
-            QueueHistory(world),
+            QueueHistory(world, partial(attempt_totals, metrics)),
             self.profile_status.described,
             self.loader.shadows.described,
             throttle.why_slow,
@@ -423,7 +427,7 @@ async def _follow_server(
             logger.debug("the version of the API server is not known just now: %s", error)
             continue
         if found != git_version:
-            logger.info("the API server is %s now, it was %s", found, git_version)
+            logger.info("the API server is now %s, it was %s", found, git_version)
             git_version = operator.handlers.world.profiles.server_version = found
             operator.loader.follow(beside_server(found, gates))
 
@@ -436,7 +440,7 @@ def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
     version = release_of_server(git_version)
     if version is None:
         version = RECORDED
-        logger.warning("the API server has no version of Kubernetes: %s", git_version)
+        logger.warning("the API server reports no Kubernetes version: %s", git_version)
     for problem in gates.problems(version.release):
         logger.error("--feature-gates, with Kubernetes %s: %s", version.release, problem)
     for message in gates.without_effect(version.release):
@@ -562,10 +566,10 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         operator.loader.follow(compatibility)
         operator.handlers.world.profiles.server_version = version
         logger.info(
-            "scheduling for Kubernetes %s at %s, as release %s where a profile names none",
+            "scheduling for Kubernetes %s at %s; %s",
             version,
             credentials.server,
-            compatibility.version,
+            decided_by_default(str(compatibility.version)),
         )
         watches = run_operator(
             events=operator.handlers,
@@ -590,8 +594,8 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             audit=operator.audit_rounds.run(),
             history=operator.history.run(leadership.leading, credentials.access.namespace),
             plugins=NewPlugins(operator.loader).run(),
-            queue_samples=sample_queues(operator.explanations.history),
+            queue_samples=sample_queues(operator.explanations.history, leadership.leading),
             watches=watches,
             unserved=operator.unserved.run(leadership.leading),
-            release=_follow_server(operator, client, options.gates, version),
+            server_release=_follow_server(operator, client, options.gates, version),
         )

@@ -77,6 +77,7 @@ from stellwerk.framework.node_adapter import (
     NodeFilterPlugin,
     NodeScorePlugin,
 )
+from stellwerk.framework.secret_reading import read_secret
 from stellwerk.framework.services import (
     ClusterClient,
     Handle,
@@ -142,7 +143,7 @@ from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import ChangeCursor, Changes, IntColumn, Mask, RowColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.snapshot.trial import Trial
-from stellwerk_kube.errors import ApiError, NotFound
+from stellwerk_kube.errors import ApiError, NotFound, SecretRefusedError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.quantity import billionths, resource_amount
@@ -255,6 +256,7 @@ __all__ = [
     "SchedulingSpec",
     "ScorePlugin",
     "Secret",
+    "SecretRefusedError",
     "SetLabels",
     "Snapshot",
     "Status",
@@ -280,6 +282,7 @@ __all__ = [
     "lacking",
     "millis",
     "queue_if",
+    "read_secret",
     "request_less",
     "resource_amount",
     "units",

@@ -48,6 +48,7 @@ from stellwerk_kube import file_limits
 from stellwerk_kube.errors import (
     AccessRefusedError,
     ConfigurationError,
+    RightsMissingError,
     SchedulerError,
     Unavailable,
     UnreachableError,
@@ -184,6 +185,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
     except SchedulerError as error:
         print(shown(f"stellwerk: {error}"), file=sys.stderr)
+        if isinstance(error, RightsMissingError):
+            _print_manifests(error.manifests)
         return status_of(error)
     except KeyboardInterrupt:
         return 130
@@ -211,6 +214,13 @@ def status_of(error: SchedulerError) -> int:
             return UNREACHABLE
         case _:
             return 1
+
+
+def _print_manifests(manifests: Sequence[Mapping[str, Any]]) -> None:
+    """Print manifests for `kubectl apply -f -`, which an administrator may run."""
+    import yaml  # noqa: PLC0415 only a refusal needs it
+
+    print(yaml.safe_dump_all(manifests, sort_keys=False), end="")
 
 
 def _end_output() -> None:
@@ -326,27 +336,29 @@ def build_parser() -> argparse.ArgumentParser:
             "--log-level",
             choices=list(LEVELS),
             default="info",
-            help="how much to log (default: %(default)s)",
+            help="log level (default: %(default)s)",
         )
         command.add_argument(
             "--log-format",
             choices=["text", "json"],
             default="text",
-            help="lines for people, or one JSON object a line (default: text)",
+            help="log format: lines for people, or one JSON object per line (default: text)",
         )
         command.add_argument(
             file_limits.OPTION,
             type=WholeNumber(1, file_limits.MAX_TIMES),
             default=1,
             metavar="TIMES",
-            help="read files so many times as large as without it (default: %(default)s)",
+            help="multiply the size limits of input files by this number (default: %(default)s)",
         )
         module.add_arguments(command)
         _add_examples_of_actions(command, module.EXAMPLES)
         command.set_defaults(command=module.run)
     text = "print the options of a command, with examples"
     helping = commands.add_parser("help", help=text, description=f"{text[0].upper()}{text[1:]}.")
-    helping.add_argument("words", nargs="*", metavar="COMMAND", help="as `plan defrag`")
+    helping.add_argument(
+        "words", nargs="*", metavar="COMMAND", help="a command, such as `plan defrag`"
+    )
     helping.set_defaults(
         log_level="warning",
         log_format="text",

@@ -7,7 +7,7 @@ standard error, and leaves nothing behind.
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
@@ -22,8 +22,8 @@ _WIDTH: Final = 20
 
 
 @contextmanager
-def waiting_for(what: str, output: TextIO | None = None) -> Iterator[None]:
-    """Say what is waited for while inside, in a thread of its own."""
+def waiting_for(what: str | Callable[[], str], output: TextIO | None = None) -> Iterator[None]:
+    """Say what is waited for while inside, in a thread of its own; a function gives it anew."""
     stream = terminal(output or sys.stderr)
     if not stream.isatty():
         yield
@@ -40,12 +40,13 @@ def waiting_for(what: str, output: TextIO | None = None) -> Iterator[None]:
         thread.join()
 
 
-def _write(what: str, stream: TextIO, over: threading.Event) -> None:
+def _write(what: str | Callable[[], str], stream: TextIO, over: threading.Event) -> None:
     began, shown = time.monotonic(), False
     wait_seconds = LINE_SECONDS
     while not over.wait(wait_seconds):
         seconds = time.monotonic() - began
-        stream.write(f"\r{line_after(what, seconds)}\x1b[K")
+        text = what if isinstance(what, str) else what()
+        stream.write(f"\r{line_after(text, seconds)}\x1b[K")
         stream.flush()
         shown, wait_seconds = True, _PERIOD_SECONDS
     if shown:

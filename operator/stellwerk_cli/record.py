@@ -11,19 +11,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from typing_extensions import override
-
 from stellwerk.app import Operator, RunOptions, beside_server
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.framework.offline import Offline
+from stellwerk.client.reading import ReadOnlyClient
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.scheduler.observers.recording import Recording, recording_to
 from stellwerk.supervision import Ending, run_together
 from stellwerk_kube.clock import SystemClock
-from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -41,21 +38,6 @@ class RecordOptions:
     """0: until a signal."""
 
 
-class _Reading(Offline):
-    """The cluster, read only."""
-
-    def __init__(self, client: KubernetesClient) -> None:
-        self._client = client
-
-    @override
-    async def get(self, path: str) -> JsonObject:
-        return await self._client.get(path)
-
-    @override
-    async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
-        return await self._client.list(path, limit=limit)
-
-
 async def record(options: RecordOptions) -> Mapping[str, int]:
     """Record until SIGTERM, SIGINT or the time is over; how many entries of each kind there are.
 
@@ -70,7 +52,7 @@ async def record(options: RecordOptions) -> Mapping[str, int]:
             KubernetesClient(credentials, clock=clock, metrics=metrics, jitter=random.random)
         )
         version = await client.check_reachable()
-        offline = _Reading(client)
+        offline = ReadOnlyClient(client)
         recording = stack.enter_context(
             recording_to(
                 options.journal,

@@ -3,14 +3,17 @@
 `app` makes them of `--extender-allow`; the profile loader asks about URLs, `client.web` about each
 address that is about to be connected to. Invariant: in a cluster nothing is called that is neither
 a Service by name nor granted by the operator's owner, and link-local addresses, the metadata of
-clouds and the API server never are, whatever a name leads to.
+clouds and the API server never are, whatever a name leads to. `hosts_refusal` reads the second
+list, by which the owner of a Secret says where its content may go.
 """
 
 import re
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, TypeAlias
+from urllib.request import getproxies, proxy_bypass
 
 from yarl import URL
 
@@ -18,6 +21,14 @@ from stellwerk_kube.names import is_dns_1035_label, is_label
 from stellwerk_kube.untrusted_text import shown
 
 FLAG: Final = "--extender-allow"
+HOSTS_ANNOTATION: Final = "scheduling.stellwerk.dev/hosts"
+"""The annotation of a Secret that lists the addresses to which its content may be sent."""
+HOSTS_FILE: Final = "hosts"
+"""The file with such a list, for the other files of its folder: a mounted Secret shows no
+annotations."""
+MAX_HOSTS_CHARACTERS: Final = 4096
+"""Characters of such a list. A longer one allows nothing, because reading it would take time from
+the event loop."""
 _USER_INFO: Final = re.compile(r"^(https?://)[^/?#]*@")
 _SCHEMES: Final = frozenset({"http", "https"})
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
@@ -68,9 +79,11 @@ class UrlPrefix:
             return cls(text.partition(":")[0], "", 0, "/")
         url = URL(text)
         if url.scheme not in _SCHEMES or not url.host or url.query_string or url.fragment:
-            raise ValueError(f"{text!r} is no http or https URL with a host and perhaps a path")
+            raise ValueError(
+                f"{text!r} is not an http or https URL of a host, with or without a path"
+            )
         if url.user is not None:
-            raise ValueError("a URL prefix has no user")
+            raise ValueError("a URL prefix must not have a user")
         return cls(url.scheme, _host(url), url.port or 0, url.path)
 
     def begins(self, url: URL) -> bool:
@@ -107,7 +120,7 @@ class Destinations:
             return ""
         url = _url(text)
         if url is None:
-            return "it is no URL"
+            return "it is not a URL"
         host = _host(url)
         literal, service = _literal(host), self.service(host)
         if literal is not None and (reason := self._never(literal, url.port or 0)):
@@ -141,7 +154,7 @@ class Destinations:
         if self.by_proxy(text):
             return ""
         service = self.service(_host(URL(text))).rstrip(".")
-        return f"{service} is no Service now; {FLAG} of stellwerk run grants what is none"
+        return f"{service} is not a Service now; {FLAG} of stellwerk run grants other addresses"
 
     def by_proxy(self, text: str) -> bool:
         """Whether the environment's proxy may be asked for a URL: it is not for Services."""
@@ -199,6 +212,51 @@ def cluster_domain(resolver: str) -> str:
     return "cluster.local"
 
 
+def hosts_refusal(hosts: str, where: str, urls: Iterable[str]) -> str:
+    """The reason why credentials may not be sent to URLs; empty: their owner allows it.
+
+    Args:
+        hosts: the owner's list of addresses, parted by spaces, commas or line breaks. Each is
+            compared as `UrlPrefix` compares; an address without a host allows nothing.
+        where: the place of the list, in words.
+        urls: all URLs that are to be called with the credentials.
+    """
+    allowed, unread = [], False
+    for text in re.split(r"[\s,]+", hosts.strip()) if len(hosts) <= MAX_HOSTS_CHARACTERS else ():
+        try:
+            prefix = UrlPrefix.parse(text)
+        except ValueError:
+            unread = unread or bool(text)
+        else:
+            unread = unread or not prefix.host
+            allowed += [prefix] if prefix.host else []
+    for text in urls:
+        url = _url(text)
+        if url is None:
+            return "it is no URL"
+        if any(each.begins(url) for each in allowed):
+            continue
+        # The list itself is not shown: who edits profiles may not read it.
+        doubt = "; an entry there is no http or https URL with a host" if unread else ""
+        if len(hosts) > MAX_HOSTS_CHARACTERS:
+            doubt = f"; the list there is longer than {MAX_HOSTS_CHARACTERS} characters"
+        return f"{where} has to name {shown(str(url.origin()))}{doubt}"
+    return ""
+
+
+def environment_proxy(url: str) -> URL | None:
+    """Return the proxy of the environment for a URL; asked once, it is slow to ask.
+
+    aiohttp's `trust_env` would ask for each request, and would send the user and password that a
+    `.netrc` has for the host, or for any host, to an address that a profile names.
+    """
+    parsed = URL(url)
+    proxy = getproxies().get(parsed.scheme)
+    if proxy is None or parsed.host is None or proxy_bypass(parsed.host):
+        return None
+    return URL(proxy)
+
+
 def without_user(url: str) -> str:
     """A URL without user and password, for texts."""
     return _USER_INFO.sub(r"\1", url)
@@ -213,7 +271,8 @@ def _url(text: str) -> URL | None:
 
 
 def _host(url: URL) -> str:
-    return (url.host or "").lower()
+    # As it is resolved: of a name in another alphabet the form with xn--.
+    return (url.raw_host or "").lower()
 
 
 def _is_loopback(host: str) -> bool:

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import os
 from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 
 def in_words(error: BaseException | None) -> str:
@@ -44,6 +49,15 @@ class AccessRefusedError(UnreachableError):
     """
 
 
+class RightsMissingError(SchedulerError):
+    """A user may not read what a command cannot do without; commands exit with 1."""
+
+    def __init__(self, message: str, manifests: Sequence[Mapping[str, Any]]) -> None:
+        """`manifests` give the rights; the command line prints them, ready to be applied."""
+        super().__init__(message)
+        self.manifests = manifests
+
+
 def cannot_listen(address: str, error: OSError) -> ConfigurationError:
     """Return the error for an address that another process has, or that is none of this host."""
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
@@ -70,6 +84,10 @@ class UnknownPluginError(ProfileError):
 
 class DestinationError(ProfileError):
     """A profile names an address that the operator may not call."""
+
+
+class SecretRefusedError(SchedulerError):
+    """The owner of a Secret does not let its content go to an address that a profile names."""
 
 
 class ExtenderError(SchedulerError):
@@ -118,6 +136,15 @@ class ApiError(SchedulerError):
         """The failed attempt before this answer: it may have had its effect after all."""
 
     @property
+    def met_another_object(self) -> bool:
+        """Whether a patch that gives a uid found another object of the name: it was made anew.
+
+        The API server says so by 422, because a patch may not change the uid, or by 409.
+        """
+        is_about_uid = "metadata.uid" in self.message or "UID in precondition" in self.message
+        return self.status in {409, 422} and is_about_uid
+
+    @property
     def may_have_been_applied(self) -> bool:
         """Whether this attempt, or one before it, may have had its effect without an answer."""
         error: ApiError | None = self
@@ -138,7 +165,10 @@ class NotFound(ApiError):  # noqa: N818 - named as the API names the answer
 
 
 class Conflict(ApiError):  # noqa: N818 - named as the API names the answer
-    """409: the object exists already, or is no longer what the request assumed."""
+    """409: the object exists already, or is no longer what the request assumed.
+
+    Also 422 for a patch with the uid of an object that was replaced under its name.
+    """
 
 
 class Forbidden(ApiError):  # noqa: N818 - named as the API names the answer
@@ -193,6 +223,11 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
+_OTHER_UID: Final = "is invalid: metadata.uid: Invalid value: "
+"""Part of the API server's answer to a patch whose uid is not that of the object. To a replacement,
+a deletion or an eviction with such a uid it answers 409."""
+
+
 def api_error(
     act: str,
     status: int | None,
@@ -208,4 +243,6 @@ def api_error(
         kind = Unavailable
     else:
         kind = _BY_STATUS.get(status, ApiError)
+        if status == HTTPStatus.UNPROCESSABLE_ENTITY and _OTHER_UID in message:
+            kind = Conflict
     return kind(act, status, reason, message, retry_after_seconds=retry_after_seconds)

@@ -46,8 +46,8 @@ _SECONDS: Final = {
     "h": 3600.0,
 }
 
-_LONGEST_MISSPELT: Final = 128
-"""A longer name is compared with nothing: what that costs grows with its square."""
+_MAX_MISSPELT_CHARACTERS: Final = 128
+"""Characters of a name that is compared with others: what that costs grows with its square."""
 
 
 def is_label_value(value: str) -> bool:
@@ -115,7 +115,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def misspelt(name: str, known: Iterable[str]) -> str | None:
     """The known name that this one may be a misspelling of; None: there is none."""
-    if len(name) > _LONGEST_MISSPELT:
+    if len(name) > _MAX_MISSPELT_CHARACTERS:
         return None
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)

@@ -221,6 +221,7 @@ def request_of(
         None if begun.ending is None else frozenset(begun.ending),
         lambda in_time: not said.popleft() if said else in_time,
         None if begun.known_to_end is None else frozenset(begun.known_to_end),
+        begun.keeps_part,
     )
 
 

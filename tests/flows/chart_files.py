@@ -10,14 +10,13 @@ from typing import Any, Final
 
 import yaml
 
-from stellwerk.profiles.spec.crd import crd_manifest
+from stellwerk.profiles.spec.crd import crd_manifest, json_schema
 from tests.support.repository import ROOT
 
 CHART: Final = ROOT / "charts" / "stellwerk"
 SCHEMA: Final = CHART / "values.schema.json"
 README: Final = CHART / "README.md"
 _KEY: Final = re.compile(r"( *)([A-Za-z]+):")
-_LEFT_OUT: Final = ("description", "format", "x-kubernetes-")
 
 
 def profile_schema() -> dict[str, Any]:
@@ -25,23 +24,7 @@ def profile_schema() -> dict[str, Any]:
     (version,) = crd_manifest()["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     either = [{"required": ["schedulerName"]}, {"required": ["shadowOf"]}]
-    return {**_in_json_schema(spec), "anyOf": either}
-
-
-def _in_json_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """A structural schema as JSON Schema: fields that it does not name are refused."""
-    made = {key: value for key, value in schema.items() if not key.startswith(_LEFT_OUT)}
-    for key in ("items", "additionalProperties"):
-        if isinstance(made.get(key), dict):
-            made[key] = _in_json_schema(made[key])
-    if "properties" in made:
-        fields = {name: _in_json_schema(each) for name, each in made["properties"].items()}
-        made["properties"] = fields
-        if not schema.get("x-kubernetes-preserve-unknown-fields"):
-            made["additionalProperties"] = False
-    if schema.get("x-kubernetes-int-or-string"):
-        made["type"] = ["integer", "string"]
-    return made
+    return {**json_schema(spec), "anyOf": either}
 
 
 def schema_text() -> str:

@@ -172,6 +172,9 @@ class GangComparison:
             body = _without_times(each["requestObject"])
             if status:
                 body["status"] = _without_times(status)
+            if set(body.get("metadata", {})) == {"uid"}:
+                # Stellwerk names the object that it means; kube-scheduler does not.
+                del body["metadata"]
             if "/podgroups/" in path:
                 # It comes with every condition but the first, which may be one of our own here.
                 body["status"].pop("$setElementOrder/conditions", None)

@@ -42,6 +42,9 @@ _RESTS = "1: a group that cannot be placed rests, and its pods keep what was sai
 _LOOPED = "1: only a loop tries pods between the creation of a node and the removal of its taint"
 _AS_ONE = "5: the group preempts as one, and says so, also where only its pods have a priority"
 _BY_NAME = "6: equal members are taken by name, so that another one is left over and then deleted"
+_KEEPS_NODE = (
+    "16: a member that could not be bound keeps its node while others of its gang are bound"
+)
 _SAYS_SO = "13: a group that lost pods says that it waits"
 _NOMINATES = "2: each member is nominated to its node while victims end"
 _ENDING = "19: the condition says that the group waits for its victims"
@@ -52,6 +55,11 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "dra-shared-claim": {
         "got allocated elsewhere in the meantime": _ONCE,
         '"kind": "ResourceClaim"': _ONCE,
+    },
+    "gang-bind-refused": {
+        "pods two bound, one refused": _KEEPS_NODE,
+        "request: missing": _KEEPS_NODE,
+        "request: added": _KEEPS_NODE,
     },
     "gang-more-than-min": {"had untolerated taint(s)": _LOOPED},
     "gang-preempts-pod-by-pod": {

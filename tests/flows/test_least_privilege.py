@@ -34,6 +34,7 @@ from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.destinations import HOSTS_ANNOTATION
 from stellwerk_kube.errors import NotFound
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_pod
@@ -346,7 +347,9 @@ def refusals(cluster: EmbeddedCluster) -> list[JsonObject]:
 
 
 async def read_a_secret(cluster: EmbeddedCluster) -> None:
-    secret = {"metadata": {"name": "stellwerk-extenders", "namespace": "stellwerk"}, "data": {}}
+    hosts = {HOSTS_ANNOTATION: "https://127.0.0.1:1"}
+    metadata = {"name": "stellwerk-extenders", "namespace": "stellwerk", "annotations": hosts}
+    secret = {"metadata": metadata, "data": {}}
     create(cluster, "secrets", secret)
     extender = {
         "urlPrefix": "https://127.0.0.1:1/scheduler",

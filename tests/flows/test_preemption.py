@@ -112,11 +112,11 @@ class HeldCalls:
         self._pods = pods
         setattr(client, method, self._held)
 
-    async def _held(self, namespace: str, name: str, *arguments: Any) -> Any:
+    async def _held(self, namespace: str, name: str, *arguments: Any, **options: Any) -> Any:
         if name in self._pods:
             self.came.add(name)
             await self._go.wait()
-        return await self._call(namespace, name, *arguments)
+        return await self._call(namespace, name, *arguments, **options)
 
     def release(self) -> None:
         self._go.set()

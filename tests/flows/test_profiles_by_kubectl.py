@@ -16,6 +16,7 @@ from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_kube.errors import SchedulerError
 from stellwerk_kube.json_values import JsonObject
 from tests.support.in_process import make_profile
+from tests.support.kstatus import kstatus
 from tests.support.kubectls import Done, Kubectl, newest, program_of
 from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, profile_status, until
@@ -60,7 +61,7 @@ REFUSED = {
     "no binder": ({"plugins": {"bind": {"disabled": [{"name": "*"}]}}}, "at least one plugin"),
     "a plugin that was removed": (
         weighted(("EBSLimits", 1)),
-        "was removed; NodeVolumeLimits does its work",
+        "was removed; NodeVolumeLimits replaces it",
     ),
     "a strategy that does not exist": (
         fit_args(scoringStrategy={"type": "Fullest"}),
@@ -93,7 +94,7 @@ async def test_the_api_server_refuses_what_the_operator_would(tmp_path: Path) ->
         renamed = '{"spec": {"schedulerName": "other"}}'
         arguments = ("patch", "schedulerprofile", "mine", "--type=merge", "-p", renamed)
         done = await run(kubectl, *arguments)
-        assert "schedulerName is immutable; make a new profile" in done.stderr
+        assert "schedulerName is immutable; create a new profile" in done.stderr
 
 
 async def test_get_shows_accepted_active_and_the_reason(tmp_path: Path) -> None:
@@ -101,6 +102,8 @@ async def test_get_shows_accepted_active_and_the_reason(tmp_path: Path) -> None:
     async with EmbeddedCluster(1, options=ALONE) as cluster:
         install(cluster, make_profile("good"), make_profile("bad", **unknown))
         kubectl = kubectl_on(cluster, tmp_path)
+        fresh = {"metadata": {"generation": 1}, "status": profile_status(cluster, "good")}
+        assert kstatus(fresh) == "InProgress", "no operator has judged it"
         async with operator_on(cluster, tmp_path):
             await until(lambda: is_active(cluster, "good"))
             await until(lambda: profile_status(cluster, "bad").get("conditions"))
@@ -110,6 +113,10 @@ async def test_get_shows_accepted_active_and_the_reason(tmp_path: Path) -> None:
             by_name = {row[0]: row[1:5] for row in rows}
             assert by_name["good"] == ["good", "True", "True", "Valid"]
             assert by_name["bad"] == ["bad", "False", "False", "Invalid"]
+            waiting = ("wait", "--for=condition=Ready", "--timeout=30s", "schedulerprofile/good")
+            assert (await run(kubectl, *waiting)).code == 0
+            stalled = ("wait", "--for=condition=Stalled", "--timeout=30s", "schedulerprofile/bad")
+            assert (await run(kubectl, *stalled)).code == 0
             # What CEL cannot say is said by an event at once.
             arguments = ("events", "--for", "schedulerprofile/bad", "--types=Warning")
 
@@ -222,7 +229,7 @@ async def test_labels_say_which_profile_has_pods_that_name_none(tmp_path: Path) 
             assert count("batch", "pendingPods", "total") == 1
             condition = '{.status.conditions[?(@.type=="Overlapping")].message}'
             for profile, words in (
-                ("batch", 'the younger SchedulerProfile "web" matches 1 pod of this selector, too'),
+                ("batch", 'the younger SchedulerProfile "web" also matches 1 pod of this selector'),
                 ("web", 'the older SchedulerProfile "batch" got 1 pod of this selector'),
             ):
                 await do("wait", "--for=condition=Overlapping", f"schedulerprofile/{profile}")

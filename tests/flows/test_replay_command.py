@@ -80,7 +80,7 @@ def test_groups_are_counted_and_their_members_explained(
     printed = capsys.readouterr()
     assert "of them on groups" in printed.out
     assert printed.err.splitlines() == [
-        "stellwerk: decided as Kubernetes 1.36.2",
+        "stellwerk: decisions follow Kubernetes 1.36.2",
         (
             "stellwerk: as the recorder of the journal knew them, "
             f"{', '.join(older_meanings(PATCHES_BEFORE_THEY_COUNTED))}"

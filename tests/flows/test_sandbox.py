@@ -78,7 +78,7 @@ async def test_one_folder_has_one_cluster_and_what_it_left_is_taken_over(tmp_pat
             assert f"kubeconfig leads to a cluster that is running at {url}: " in said
             status, said = await refusal(command, "--nodes", "1", "--kubeconfig", str(mine))
             assert (status, said.count("\n")) == (2, 1), said
-            assert "mine is there and is no kubeconfig: " in said
+            assert "mine exists and is not a kubeconfig: " in said
         assert kubeconfig.read_bytes() == written
         first.process.kill()
         await first.process.wait()

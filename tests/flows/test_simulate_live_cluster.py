@@ -6,49 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from stellwerk_cli.cli import main
 from stellwerk_cli.commands.live_objects import read_objects_to_simulate
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.rights import (
     ENFORCED,
     NAMESPACE,
-    access_manifests,
-    apply_access,
-    token_of,
-    with_token,
+    READER,
+    kubeconfig_of_reader,
+    list_rules,
 )
 
 STILL = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
-READER = "reader"
-
-
-def rules(*groups_and_resources: tuple[str, list[str]]) -> list[JsonObject]:
-    return [
-        {"apiGroups": [group], "resources": resources, "verbs": ["list"]}
-        for group, resources in groups_and_resources
-    ]
-
-
-def kubeconfig_of_reader(cluster: EmbeddedCluster, path: Path, allowed: list[JsonObject]) -> str:
-    """The kubeconfig of an account with these rights and no others."""
-    api, metadata = cluster.api, {"name": READER}
-    apply_access(cluster, access_manifests())
-    role = {"kind": "ClusterRole", "name": READER, "apiGroup": RBAC_GROUP}
-    account = {"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE}
-    api.create(api.kinds.resource("serviceaccounts"), NAMESPACE, {"metadata": dict(metadata)})
-    for plural, fields in (
-        ("clusterroles", {"rules": allowed}),
-        ("clusterrolebindings", {"roleRef": role, "subjects": [account]}),
-    ):
-        kind = api.kinds.resource(plural, RBAC_GROUP)
-        api.create(kind, "", {"metadata": dict(metadata), **fields})
-    cluster.write_kubeconfig(path)
-    path.write_text(with_token(path.read_text(), token_of(cluster, READER)))
-    return str(path)
 
 
 def cluster_of_pods() -> EmbeddedCluster:
@@ -78,8 +51,8 @@ def in_use(output: str) -> list[str]:
 @pytest.mark.parametrize(
     ("allowed", "left_out"),
     [
-        pytest.param(rules(("", ["nodes", "pods"])), True, id="nodes and pods alone"),
-        pytest.param(rules(("*", ["*"])), False, id="everything"),
+        pytest.param(list_rules(("", ["nodes", "pods"])), True, id="nodes and pods alone"),
+        pytest.param(list_rules(("*", ["*"])), False, id="everything"),
     ],
 )
 async def test_who_may_list_may_simulate(
@@ -100,14 +73,17 @@ async def test_who_may_list_may_simulate(
     assert in_use(printed.out) == ["2"]
     warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(warned) == left_out, warned
-    assert all(each.startswith("decided without any Namespace, Service") for each in warned)
+    assert all(
+        each.startswith("decided without any PriorityClass, SchedulerProfile, Namespace")
+        for each in warned
+    )
 
 
 async def test_groups_and_claims_are_read_as_far_as_the_cluster_has_them(tmp_path: Path) -> None:
     async with cluster_of_pods() as cluster:
         classes = cluster.api.kinds.resource("deviceclasses", "resource.k8s.io")
         cluster.api.create(classes, "", {"metadata": {"name": "gpu"}, "spec": {}})
-        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", rules(("*", ["*"])))
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", list_rules(("*", ["*"])))
         objects = await asyncio.to_thread(read_objects_to_simulate, kubeconfig, None)
     (found,) = [each for each in objects if each["kind"] == "DeviceClass"]
     assert (found["metadata"]["name"], found["apiVersion"]) == ("gpu", "resource.k8s.io/v1")
@@ -117,13 +93,17 @@ async def test_who_may_not_list_pods_is_refused_in_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with cluster_of_pods() as cluster:
-        allowed = rules(("", ["nodes"]))
+        allowed = list_rules(("", ["nodes"]))
         kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", allowed)
         command = ["simulate", "--kubeconfig", kubeconfig, "--profile", "default"]
         assert await asyncio.to_thread(main, command) == 1
-    error = capfd.readouterr().err
-    assert "cannot list /api/v1/pods: 403" in error
-    assert error.count("\n") == 1
+    printed = capfd.readouterr()
+    assert "you may not list pods of the whole cluster" in printed.err
+    assert printed.err.count("\n") == 1
+    role, binding = yaml.safe_load_all(printed.out)
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
+    account = {"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE}
+    assert binding["subjects"] == [account]
 
 
 @pytest.mark.parametrize(("release", "followed"), [("1.36", "1.36.2"), ("1.37", "1.37.0")])
@@ -138,11 +118,11 @@ async def test_every_command_decides_as_the_release_of_the_live_cluster(
             pod = make_pod(name, cpu="1", node_name=node)
             pod["metadata"].pop("uid", None)
             cluster.api.create(pods, "default", pod)
-        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", rules(("*", ["*"])))
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", list_rules(("*", ["*"])))
         shapes = tmp_path / "shapes.yaml"
         shapes.write_text(json.dumps(make_node("large", cpu="8")))
         at = ["--kubeconfig", kubeconfig]
-        said = f"stellwerk: decided as Kubernetes {followed}"
+        said = f"stellwerk: decisions follow Kubernetes {followed}"
         for command in (
             ["simulate", *at, "--profile", "default", "--jobs", "1"],
             ["plan", "defrag", *at, "--free", "nodes=1", "--bare-pods", "--cordon"],

@@ -385,7 +385,9 @@ def test_a_label_lets_a_waiting_pod_in() -> None:
         [name] = world.pods
         supposed = Supposition(relabel=["node-2 disk=ssd"])
         answer = written(what_if(world.operator.world, supposed))
-        assert answer["placed"] == [{"pod": f"default/{name}", "node": "node-2"}]
+        assert [(it["pod"], it["node"]) for it in answer["placed"]] == [
+            (f"default/{name}", "node-2")
+        ]
         world.patch("nodes", "node-2", {"metadata": {"labels": {"disk": "ssd"}}})
         await world.until(lambda: world.node_of(name) == "node-2")
 
@@ -469,7 +471,7 @@ def test_a_stateful_set_makes_its_pods_one_after_the_other_with_their_claims() -
         assert "Insufficient cpu" in blocked["message"]
         assert behind == {
             "pod": "default/web-4",
-            "message": "its StatefulSet makes it once default/web-3 runs",
+            "message": "its StatefulSet creates it once default/web-3 runs",
             "heldBack": True,
         }
 

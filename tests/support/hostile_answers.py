@@ -18,7 +18,11 @@ def hostile_answers() -> dict[str, Any]:
             "attempts": 1, "feasible": 1, "nodes": 2, "tied": 2}]},
         "/queue": {"counts": {}, "total": 999, "items": [{
             "pod": EVIL, "queue": EVIL, "schedulerName": EVIL, "priority": 1, "since": EVIL,
-            "attempts": 1, "rejectedBy": [EVIL]}]},
+            "attempts": 1, "rejectedBy": [EVIL]}], "groupsTotal": 999, "groups": [{
+                "namespace": EVIL, "controller": f"{EVIL}/{EVIL}", "pods": 2,
+                "longestWaiting": EVIL, "queues": {EVIL: 2}, "rejectedBy": [EVIL], "error": EVIL,
+                "message": EVIL, "profiles": [EVIL], "priority": 1, "attempts": 1,
+                "waitsSince": EVIL, "created": EVIL}]},
         "/nodes": {"total": 999, "items": [{
             "name": EVIL, "allocatable": {EVIL: 4, "cpu": 1}, "requested": {EVIL: 9},
             "labels": {EVIL: EVIL, "topology.kubernetes.io/zone": EVIL}, "unschedulable": True,

@@ -17,7 +17,7 @@ from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
-from tests.support.memory_client import MemoryClient
+from tests.support.memory_client import MemoryClient, check_preconditions
 from tests.support.rights import check_granted
 from tests.support.skipped_time import skips_time
 
@@ -66,11 +66,13 @@ class Store(MemoryClient):
         check_granted("patch", path)
         path = path.removesuffix("/status")
         if content_type == STRATEGIC and "conditions" in body.get("status", {}):
-            known = (await self.get(path)).get("status", {}).get("conditions", [])
+            stored = await self.get(path)
+            check_preconditions(stored, body)
+            known = stored.get("status", {}).get("conditions", [])
             merged = {each["type"]: each for each in known}
             for each in body["status"]["conditions"]:
                 merged[each["type"]] = {**merged.get(each["type"], {}), **each}
-            body = {"status": {"conditions": list(merged.values())}}
+            body = {**body, "status": {"conditions": list(merged.values())}}
         return await super().patch(path, body)
 
     @override
@@ -104,7 +106,7 @@ class Store(MemoryClient):
             merged[each["type"]] = {**merged.get(each["type"], {}), **each}
         if merged:
             status["conditions"] = list(merged.values())
-        await super().patch(path, {"status": status})
+        await super().patch(path, {**patch, "status": status})
 
     @override
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
@@ -150,9 +152,10 @@ class InProcess:
         clock: VirtualClock | None = None,
         recording: Recording | None = None,
         numbers: Callable[[int | None], RandomNumbers] = Random,
+        store: type[Store] = Store,
     ) -> None:
         """`numbers` makes what breaks ties, from a seed or from none."""
-        self.client = Store(self._seen)
+        self.client = store(self._seen)
         self.clock = clock or VirtualClock()
         self.notes = Notes()
         self.metrics = Metrics()

@@ -55,7 +55,7 @@ def _of_object(value: Schema, schema: Schema, named: Schema, at: str) -> Iterato
         of_name = described.get(name, others)
         if of_name is True:
             continue
-        if of_name is None:
+        if of_name is None or of_name is False:
             yield f"{at}.{name} is not described"
         else:
             yield from violations(item, of_name, named, f"{at}.{name}")

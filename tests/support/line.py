@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -21,11 +22,13 @@ _BINDING = re.compile(rb"POST /api/v1/namespaces/[^/ ]+/pods/([^/ ]+)/binding ")
 class Line:
     """Forwards bytes to a port of this machine."""
 
-    def __init__(self, port: int, *, delay_seconds: float = 0.0) -> None:
+    def __init__(self, port: int, *, delay_seconds: float = 0.0, spread: float = 0.0) -> None:
+        """`spread`: the delay is drawn up to so many times longer for each piece."""
         self.bindings: list[str] = []
         """Names of the pods whose binding was asked for over this line, as often as it was."""
         self.delay_seconds = delay_seconds
         """Of each piece of a request; answers are not held up."""
+        self._spread = spread
         self._port = port
         self._whole = asyncio.Event()
         self._whole.set()
@@ -53,7 +56,8 @@ class Line:
             while piece := await source.read(65536):
                 if asks:
                     self.bindings += [each.decode() for each in _BINDING.findall(piece)]
-                    await asyncio.sleep(self.delay_seconds)
+                    longer = random.uniform(0.0, self._spread)
+                    await asyncio.sleep(self.delay_seconds * (1.0 + longer))
                 await self._whole.wait()
                 if source.exception() is not None or source.at_eof():
                     return  # given up meanwhile, and not sent again
@@ -72,10 +76,16 @@ class Line:
 
 @asynccontextmanager
 async def line_to(
-    server: str, token: str, kubeconfig: Path, *, delay_seconds: float = 0.0
+    server: str,
+    token: str,
+    kubeconfig: Path,
+    *,
+    delay_seconds: float = 0.0,
+    spread: float = 0.0,
 ) -> AsyncIterator[Line]:
     """Open a line to a server, and write a kubeconfig with that token that leads over it."""
-    line = Line(int(server.rsplit(":", 1)[1]), delay_seconds=delay_seconds)
+    port = int(server.rsplit(":", 1)[1])
+    line = Line(port, delay_seconds=delay_seconds, spread=spread)
     listener = await asyncio.start_server(line.serve, "127.0.0.1", 0)
     _write_kubeconfig(kubeconfig, listener.sockets[0].getsockname()[1], token)
     try:

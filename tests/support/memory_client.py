@@ -7,7 +7,7 @@ import orjson
 from typing_extensions import override
 
 from stellwerk.framework.services import ClusterClient
-from stellwerk_kube.errors import ApiError, Conflict, NotFound
+from stellwerk_kube.errors import ApiError, Conflict, NotFound, api_error
 from stellwerk_kube.json_values import JsonObject
 
 
@@ -49,7 +49,8 @@ class MemoryClient(ClusterClient):
     @override
     async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         self._begin("POST", path)
-        return self.put(f"{path}/{body['metadata']['name']}", dict(body))
+        metadata = {"uid": f"made-{self._version}", **body["metadata"]}
+        return self.put(f"{path}/{body['metadata']['name']}", {**body, "metadata": metadata})
 
     @override
     async def patch(
@@ -60,7 +61,9 @@ class MemoryClient(ClusterClient):
         content_type: str = "application/merge-patch+json",
     ) -> JsonObject:
         self._begin("PATCH", path)
-        return self.put(path, _merged(self._stored(f"patch {path}", path), body))
+        stored = self._stored(f"patch {path}", path)
+        check_preconditions(stored, body)
+        return self.put(path, _merged(stored, body))
 
     @override
     async def get(self, path: str) -> JsonObject:
@@ -116,6 +119,19 @@ class MemoryClient(ClusterClient):
         if path not in self.objects:
             raise NotFound(act, 404, "NotFound", f'"{path}" not found')
         return self.objects[path]
+
+
+def check_preconditions(stored: Mapping[str, Any], patch: Mapping[str, Any]) -> None:
+    """Refuse a patch that means another object or version, as the API server does."""
+    known, given = stored["metadata"], patch.get("metadata") or {}
+    act = f"patch {known['name']}"
+    uid = given.get("uid", known.get("uid"))
+    if uid != known.get("uid"):
+        message = f'is invalid: metadata.uid: Invalid value: "{uid}": field is immutable'
+        raise api_error(act, 422, "Invalid", message)
+    version = given.get("resourceVersion", known.get("resourceVersion"))
+    if version != known.get("resourceVersion"):
+        raise api_error(act, 409, "Conflict", "the object has been modified")
 
 
 def _merged(obj: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObject:

@@ -130,6 +130,8 @@ def _places(size: Size) -> dict[str, str]:
         "pod-with-devices": f"/pods/{space}/{name('holder')}",
         "pod-unserved": f"/pods/{space}/{name('other')}",
         "pod-near": f"/pods/{space}/wai",
+        "search": "/search?q=a",
+        "search-of-nothing": "/search?q=nobody",
         "what-if": "/what-if",
         "what-if-decided": "/what-if?" + urlencode({"decide": "yes", "pod": _supposed(size)}),
         "drain": "/what-if?" + urlencode({"decide": "yes", "drain": name("node-1")}),

@@ -3,7 +3,7 @@
 Invariant: the operator's answers are those that a test has set, and what it was asked is kept.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ from typing_extensions import override
 from stellwerk.answers.answer import Kind, codec
 from stellwerk.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.client.operator_port import PortRefusal
-from stellwerk_cli.page.answers import ApiReader, Port
+from stellwerk_cli.page.answers import ApiReader, PodEvent, Port
 from stellwerk_cli.page.server import open_page
 from stellwerk_kube.errors import NotFound
 from stellwerk_kube.json_values import JsonObject
@@ -31,7 +31,7 @@ def empty_answers() -> dict[str, Any]:
             "everySeconds": 5.0,
             "items": [{"at": NOW, "scheduled": 0, **queues}],
         },
-        "/queue": {"counts": queues, "total": 0, "items": []},
+        "/queue": {"counts": queues, "total": 0, "items": [], "groups": [], "groupsTotal": 0},
         "/decisions": {"total": 0, "items": []},
         "/nodes": {"total": 0, "items": []},
         "/profiles": {"items": [], "refused": [], "objects": []},
@@ -110,6 +110,11 @@ class AcceptedSpecs(ApiReader):
                 f"get pod {namespace}/{name}", 404, "NotFound", f'pods "{name}" not found'
             )
         return self._pods[namespace, name]
+
+    @override
+    async def events(self, namespace: str, name: str) -> Sequence[PodEvent]:
+        message = f"0/3 nodes are available for {name}"
+        return [PodEvent(NOW, "Warning", "FailedScheduling", message, 4)]
 
 
 class Window:

@@ -63,6 +63,10 @@ class Policy(QueueingPolicy):
         assert pod.spec.scheduler_name
         return self.backoffs
 
+    @override
+    def places_groups(self, profile_name: str) -> bool:
+        return True
+
 
 @dataclass
 class Observed(QueueObserver):

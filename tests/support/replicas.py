@@ -106,6 +106,26 @@ class Replica:
 
 
 @asynccontextmanager
+async def replica(
+    history: History,
+    directory: Path,
+    name: str,
+    flags: Sequence[str],
+    *,
+    delay_seconds: float = 0.0,
+    spread: float = 0.0,
+) -> AsyncIterator[Replica]:
+    """One operator; `name` is that of its files."""
+    kubeconfig, token = directory / f"{name}.kubeconfig", operator_token(history.cluster)
+    opened = line_to(
+        history.cluster.url, token, kubeconfig, delay_seconds=delay_seconds, spread=spread
+    )
+    arguments = ("--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1:0", *flags)
+    async with opened as line, running(directory / f"{name}.log", "run", *arguments) as process:
+        yield Replica(process, line)
+
+
+@asynccontextmanager
 async def replicas(
     history: History,
     directory: Path,
@@ -116,17 +136,12 @@ async def replicas(
 ) -> AsyncIterator[list[Replica]]:
     """Operators that have their lists; the first one leads, the others stand by."""
     async with AsyncExitStack() as stack:
-        started = []
-        token = operator_token(history.cluster)
-        for number in range(count):
-            kubeconfig = directory / f"{number}.kubeconfig"
-            line = await stack.enter_async_context(
-                line_to(history.cluster.url, token, kubeconfig, delay_seconds=delay_seconds)
+        started = [
+            await stack.enter_async_context(
+                replica(history, directory, str(number), flags, delay_seconds=delay_seconds)
             )
-            arguments = ("--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1:0", *flags)
-            log = directory / f"{number}.log"
-            process = await stack.enter_async_context(running(log, "run", *arguments))
-            started.append(Replica(process, line))
+            for number in range(count)
+        ]
         processes = [each.process for each in started]
         await history.until(
             lambda: (

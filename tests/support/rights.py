@@ -146,16 +146,21 @@ class Asked:
     def __init__(self) -> None:
         self.allowed: set[Right] = set()
         self.refused: set[Right] = set()
+        self.paths: set[tuple[str, str]] = set()
+        """(verb, path) of what is no resource, such as discovery."""
 
 
 @contextmanager
-def asked_rights(patches: pytest.MonkeyPatch) -> Iterator[Asked]:
-    """Note every decision about the operator's service account."""
+def asked_rights(patches: pytest.MonkeyPatch, account: str = ACCOUNT) -> Iterator[Asked]:
+    """Note every decision about a service account, by default the operator's."""
+    name = f"system:serviceaccount:{NAMESPACE}:{account}"
     asked, decide = Asked(), Union.decide
 
     def noting(self: Union, user: User, act: Attributes) -> AuthorizerDecision:
         decision = decide(self, user, act)
-        if user.name == USER and not act.path:
+        if user.name == name and act.path:
+            asked.paths.add((act.verb, act.path))
+        elif user.name == name:
             right = (act.group, act.full_resource, act.verb)
             (asked.allowed if decision.allowed else asked.refused).add(right)
         return decision
@@ -170,3 +175,33 @@ def with_token(kubeconfig: str, token: str) -> str:
     config: dict[str, Any] = yaml.safe_load(kubeconfig)
     config["users"][0]["user"] = {"token": token}
     return yaml.safe_dump(config)
+
+
+READER: Final = "reader"
+"""The service account of `kubeconfig_of_reader`."""
+
+
+def list_rules(*groups_and_resources: tuple[str, list[str]]) -> list[JsonObject]:
+    """Rules of a role that may only list."""
+    return [
+        {"apiGroups": [group], "resources": resources, "verbs": ["list"]}
+        for group, resources in groups_and_resources
+    ]
+
+
+def kubeconfig_of_reader(cluster: EmbeddedCluster, path: Path, allowed: list[JsonObject]) -> str:
+    """The kubeconfig of an account with these rights and no others."""
+    api, metadata = cluster.api, {"name": READER}
+    apply_access(cluster, access_manifests())
+    role = {"kind": "ClusterRole", "name": READER, "apiGroup": RBAC_GROUP}
+    account = {"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE}
+    api.create(api.kinds.resource("serviceaccounts"), NAMESPACE, {"metadata": dict(metadata)})
+    for plural, fields in (
+        ("clusterroles", {"rules": allowed}),
+        ("clusterrolebindings", {"roleRef": role, "subjects": [account]}),
+    ):
+        kind = api.kinds.resource(plural, RBAC_GROUP)
+        api.create(kind, "", {"metadata": dict(metadata), **fields})
+    cluster.write_kubeconfig(path)
+    path.write_text(with_token(path.read_text(), token_of(cluster, READER)))
+    return str(path)

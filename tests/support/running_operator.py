@@ -13,6 +13,7 @@ from stellwerk.profiles import history as profile_history
 from stellwerk.profiles import status_writer as profile_status_writing
 from stellwerk.profiles import unserved
 from stellwerk.profiles.spec.profile import GROUP, PLURAL
+from stellwerk.scheduler.extenders import pool as extender_pool
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_kube.destinations import UrlPrefix
@@ -61,6 +62,7 @@ def prompt() -> Iterator[None]:
         patch.object(profile_status_writing, "MIN_COUNTS_SECONDS", 0.1),
         patch.object(profile_history, "HISTORY_ROUND_SECONDS", 0.05),
         patch.object(unserved, "ROUND_SECONDS", 0.1),
+        patch.object(extender_pool, "CREDENTIALS_SECONDS", 0.2),
     ):
         yield
 

@@ -4,6 +4,7 @@ import pytest
 
 from stellwerk.app import beside_server
 from stellwerk_kube.compatibility import Compatibility, FeatureGates, PatchRelease, Release
+from tests.support.in_process import InProcess
 
 
 def test_auto_is_the_release_of_the_server() -> None:
@@ -18,7 +19,7 @@ def test_auto_is_the_release_that_the_server_emulates() -> None:
 
 def test_a_server_without_a_version_counts_as_1_36_2(caplog: pytest.LogCaptureFixture) -> None:
     assert str(beside_server("unknown", FeatureGates()).version) == "1.36.2"
-    assert "the API server has no version of Kubernetes: unknown" in caplog.text
+    assert "the API server reports no Kubernetes version: unknown" in caplog.text
 
 
 def test_gates_that_the_server_does_not_take_are_named_and_left(
@@ -30,3 +31,11 @@ def test_gates_that_the_server_does_not_take_are_named_and_left(
     assert found.rules == Compatibility.with_server(Release.V1_37).rules
     assert "unrecognized feature gate: WorkloadAwarePreemption" in caplog.text
     assert "feature gate DRADerivedAttributes has no effect" in caplog.text
+
+
+async def test_decisions_wait_for_the_lists_of_groups_of_both_apis() -> None:
+    # Pods that are listed before their group would be passed by pods that came later.
+    missing = InProcess().operator.barrier.unready()
+    assert missing is not None
+    kinds = missing.removeprefix("waiting for the first list of ").split(", ")
+    assert {"PodGroup", "CoschedulingPodGroup", "Pod"} <= set(kinds)

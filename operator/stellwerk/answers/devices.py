@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.suggestion import TaintFields
 
 
@@ -37,6 +38,8 @@ class DevicesPage(PortAnswer):
     held: int
     """Devices that a claim holds."""
     items: Sequence[DeviceFields]
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The cells of each device."""
@@ -78,7 +81,7 @@ class DeviceHolder(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCounter(PortAnswer):
-    """A counter of a pool, of which several devices take."""
+    """A counter of a pool that several devices share."""
 
     counter_set: str
     counter: str
@@ -105,6 +108,8 @@ class DeviceExplanation(PortAnswer):
     """The nodes that it is for, some of them."""
     on_nodes: int
     """The number of these nodes."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +138,5 @@ class ClaimExplanation(PortAnswer):
     """NAMESPACE/NAME of the pods that it is reserved for."""
     waiting: Sequence[str]
     """Waiting pods that name it, some of them."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.reading import ClusterReading
 
 ROOM_NOT_KEPT: Final = -1
 
@@ -40,7 +41,7 @@ class GroupForecast(PortAnswer):
 
     placed: bool
     placements: int
-    """Sets of nodes that were looked at."""
+    """Sets of nodes that were tried."""
     attempts: int
     placement: str
     nodes: Mapping[str, str]
@@ -48,6 +49,8 @@ class GroupForecast(PortAnswer):
     message: str | None = None
     missing: str | None = None
     """The number of members without a node, and why the first has none; absent: all get one."""
+    lacking: str | None = None
+    """What the first member without a node asks for, in words; absent: all get one."""
     reasons: Mapping[str, str] | None = None
     """Reasons against each pod without a node; of one that no plugin rejects, what the others
     lack."""
@@ -85,7 +88,7 @@ class GroupExplanation(PortAnswer):
     """The time for which room is kept; null: while it is the first of its queue; absent: it is
     not."""
     given_back_after_seconds: int | None = None
-    """Pods are deleted so long after too few could be bound."""
+    """Seconds after which bound pods are deleted if too few could be bound."""
     queue: str | None = None
     topology: Sequence[str] | None = None
     problems: Sequence[str] | None = None
@@ -95,3 +98,5 @@ class GroupExplanation(PortAnswer):
     would_happen: GroupForecast | None = None
     would_fit: Sequence[MoreNodes] | None = None
     error: str | None = None
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.answer import PortAnswer, Time
+from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.suggestion import TaintFields
 
 
@@ -58,6 +59,11 @@ class NodesPage(PortAnswer):
     items: Sequence[NodeFields]
     totals: NodeTotals | None = None
     """The sums over all nodes asked for, on this page or not; absent: they were not wanted."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""
+    shares: Sequence[int] | None = None
+    """Percent of one resource that pods request of each node, in the order of the list, whatever
+    the page; -1: the node does not offer it. Absent: they were not wanted."""
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The cells of each node: what pods request of what it offers."""
@@ -84,13 +90,25 @@ class NodesPage(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsTurnedAway(PortAnswer):
-    """Waiting pods that one plugin turns away from a node for the same reasons."""
+    """Pending pods that one plugin rejects on a node for the same reasons."""
 
     plugin: str
     reasons: Sequence[str]
     pods: Sequence[str]
     """Some of them."""
     count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePod(PortAnswer):
+    """A pod on a node."""
+
+    pod: str
+    requests: Mapping[str, int]
+    """Amounts by resource: cpu in millicores, memory and storage in bytes."""
+    priority: int
+    started: Time | None = None
+    """status.startTime; absent: it has not started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +120,17 @@ class NodeExplanation(PortAnswer):
     """Pods on it."""
     pods: Sequence[str] = ()
     """Some of them."""
+    pods_there: Sequence[NodePod] = ()
+    """The same ones with what they request."""
     fitting: Sequence[str]
     """Waiting pods that it would take."""
     turned_away: Sequence[PodsTurnedAway]
     """The reason that concerns most pods first."""
     left_out: int | None = None
-    """Waiting pods that were not looked at."""
+    """Pending pods that were not examined."""
     stopped: str | None = None
     """The reason for which they were not."""
     compatibility: Sequence[str] = ()
     """The Kubernetes releases that the verdicts follow."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""

@@ -9,8 +9,8 @@ from typing import Final, Literal, TypeAlias
 
 from stellwerk.answers.answer import PortAnswer, Time
 from stellwerk.answers.gpus import GpusOfPod
+from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.suggestion import Suggestion
-from stellwerk_kube.names import is_subdomain
 
 _MAX_REASONS: Final = 6
 """Lines of reasons about devices; the others are counted."""
@@ -77,13 +77,13 @@ class DeviceRequestState(PortAnswer):
         plural = "" if self.count == 1 else "s"
         wanted = "all devices" if self.count == "All" else f"{self.count} device{plural}"
         yield (
-            f"Request {self.request} of {self.claim} asks for {wanted} of class "
-            f"{self.device_class}: {self.considered} considered, {self.free} could be taken; "
-            f"{self.nodes_with_enough} of {self.nodes} nodes have enough for it alone."
+            f"Request {self.request} of {self.claim} needs {wanted} of class "
+            f"{self.device_class}: {self.considered} considered, {self.free} available. "
+            f"{self.nodes_with_enough} of {self.nodes} nodes have enough for this request alone."
         )
         for each in self.not_taken[:_MAX_REASONS]:
             examples = ", ".join(each.examples[:_MAX_EXAMPLES])
-            yield f"  {each.devices} not taken: {each.reason} ({examples})"
+            yield f"  {each.devices} not available: {each.reason} ({examples})"
         for error in self.errors or ():
             yield f"  on {error.nodes} nodes: {error.error}"
 
@@ -110,7 +110,7 @@ class DevicesOfPod(PortAnswer):
             given = f": {', '.join(claim.devices)}" if claim.devices else ""
             yield f"Claim {claim.claim} is {claim.state}{given}."
         for pool in self.pools_left_out or ():
-            yield f"Pool {pool.pool} is left out: {pool.reason}."
+            yield f"Pool {pool.pool} is ignored: {pool.reason}."
         for request in self.requests or ():
             yield from request.lines()
 
@@ -143,7 +143,7 @@ class RankedNode(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonCount(PortAnswer):
-    """Nodes that one plugin turned away for the same reasons."""
+    """Nodes that one plugin rejected for the same reasons."""
 
     plugin: str
     reasons: Sequence[str]
@@ -171,12 +171,12 @@ class DecisionFields(PortAnswer):
     nodes: int
     """The number of nodes in all."""
     evaluated: int
-    """Nodes that were looked at."""
+    """Nodes that were evaluated."""
     feasible: int
     tied: int
     """Nodes that shared the best total; 1: there was no tie."""
     nominated: bool
-    """It went to the node that it was nominated to, and no other was looked at."""
+    """It went to the node to which it was nominated; no other node was evaluated."""
     best: Sequence[RankedNode]
     """The chosen node among them; empty: there was nothing to score."""
     others: OtherNodes | None = None
@@ -228,7 +228,7 @@ class BindingFacts(PortAnswer):
 
     def lines(self) -> Iterator[str]:
         """The binding in words."""
-        yield f"It got {self.node}, and counts there. Its binding is at {self.point}."
+        yield f"It is assigned to {self.node} and counts there. Its binding is in {self.point}."
         for each in self.waits_for:
             yield f"It waits for {each}."
 
@@ -315,7 +315,7 @@ class PreemptionNow(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SameVerdict(PortAnswer):
-    """Nodes that a plugin turns away for the same reasons."""
+    """Nodes that a plugin rejects for the same reasons."""
 
     reasons: Sequence[str]
     nodes: int
@@ -324,7 +324,7 @@ class SameVerdict(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginVerdicts(PortAnswer):
-    """The nodes that one plugin turns away, whatever others say."""
+    """The nodes that one plugin rejects, whatever other plugins say."""
 
     plugin: str
     nodes: int
@@ -341,7 +341,7 @@ class PreFilterVerdict(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearNode(PortAnswer):
-    """One of the nodes that fewest plugins turn away."""
+    """One of the nodes that the fewest plugins reject."""
 
     node: str
     rejected_by: Mapping[str, Sequence[str]]
@@ -400,6 +400,8 @@ class PodFacts(PortAnswer):
     uid: str | None = None
     scheduler_name: str | None = None
     priority: int | None = None
+    requests: Mapping[str, int] | None = None
+    """Amounts by resource: cpu in millicores, memory and storage in bytes; absent: none."""
     state: PodState
     node: str | None = None
     preempted: PreemptedBy | None = None
@@ -443,6 +445,22 @@ class Recomputed(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementNow(PortAnswer):
+    """The nodes that a bound pod would choose among if it came now, with their points."""
+
+    node: str
+    """The node that it would get. Of equal nodes one is drawn."""
+    nodes: int
+    """The number of nodes in all."""
+    feasible: int
+    tied: int
+    """Nodes that share the best total; 1: there is no tie."""
+    best: Sequence[RankedNode]
+    """The best nodes, and the pod's own one if it takes the pod; empty: there is one feasible node,
+    and nothing to score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation(Recomputed, PodFacts):
     """The reason for which a pod is where it is, waits, or is served by no profile."""
 
@@ -454,28 +472,26 @@ class PodExplanation(Recomputed, PodFacts):
     decision: DecisionFields | None = None
     refused_by_extenders: OtherNodes | None = None
     """Nodes that plugins let pass and extenders refused in the last attempt of a waiting pod."""
+    scheduler_said: str | None = None
+    """The message of the pod's condition PodScheduled, in the words of the scheduler that wrote
+    it. An operator has it in `lastAttempt`."""
+    placement_now: PlacementNow | None = None
+    """The node for a bound pod whose decision was not seen, if it came now."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputedExplanation(Recomputed):
-    """The part of an explanation that is computed anew, for a pod that is supposed."""
+    """The computed part of an explanation, for a supposed pod."""
 
     verdicts: RecomputedVerdicts
     stopped: str | None = None
     """The reason why no more changes were tried that would make it fit; absent: all were."""
 
 
-_BEGIN_SO: Final = " so: "
-
-
 def names_near(names: Sequence[str], count: int) -> str:
     """The sentence about pods whose names begin as one that is not there; some of `count`."""
     more = ", …" if count > len(names) else ""
     begin = "name begins" if count == 1 else "names begin"
-    return f"; {count} {begin}{_BEGIN_SO}{', '.join(names)}{more}"
-
-
-def read_names_near(message: str) -> list[str]:
-    """The names in a message that has that sentence; empty: it has none."""
-    _, _, names = message.partition(_BEGIN_SO)
-    return [name for name in names.split("\n")[0].split(", ") if is_subdomain(name)]
+    return f"; {count} {begin} so: {', '.join(names)}{more}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from stellwerk.answers.answer import PortAnswer
 from stellwerk.answers.pod import PodExplanation
+from stellwerk.answers.reading import ClusterReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class WorkloadExplanation(PortAnswer):
     with_node: int
     waiting: Sequence[PodsWaitingAlike]
     """The reason that concerns most pods first."""
+    read: ClusterReading | None = None
+    """The reading that the answer was decided on; absent: an operator gave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

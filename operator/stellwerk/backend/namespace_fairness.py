@@ -6,12 +6,13 @@ two rules change the time by which a pod is sorted (docs/queue.md, "Order among 
 
 - A first attempt passes retries: a retried pod is sorted a minute after it came back to activeQ.
 - A namespace waits for itself: if it has more than MAX_PODS_IN_ARRIVAL_ORDER pods in activeQ, each
-  further one is sorted later, by the number of its pods that wait.
+  further one is sorted later, in proportion to the number of its waiting pods.
 
-The scheduling queue asks when a pod enters activeQ, and tells when one enters or leaves it.
-Invariant: first attempts of one namespace keep their order among themselves, and so do its retries.
-The delay depends on how many of its pods wait, not on how fast they come or are decided. The other
-part of the promise is `scheduler.throttle`: a namespace whose attempts take long lets others pass.
+The scheduling queue reads this time when a pod enters activeQ, and reports each pod that enters or
+leaves activeQ. Invariant: first attempts of one namespace keep their order among themselves, and so
+do its retries. The delay depends on how many of its pods wait, not on how fast they come or are
+decided. `scheduler.throttle` has the other half of fairness: a namespace whose attempts take long
+lets others pass.
 """
 
 from typing import Final

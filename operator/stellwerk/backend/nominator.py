@@ -1,8 +1,8 @@
-"""Pods that are nominated to a node, until they are on it: preemption has freed resources for them.
+"""The nominated pods of each node: preemption freed resources there, and they are not bound yet.
 
-The queue updates it with pods, the scheduler nominates and takes back, and the framework reads a
-node's nominated pods. Invariant: a pod is nominated to at most one node, and the record held here
-is its newest.
+The scheduler adds and removes nominations, the queue replaces a pod that was updated, and the
+framework reads a node's nominated pods. Invariant: a pod is nominated to at most one node, and the
+record here is its newest.
 """
 
 import math

@@ -119,7 +119,8 @@ class HintsOfPlugins:
         With `gated`, a gated pod's are skipped unless the gating plugin itself registered the
         change (`GatingPluginEvents`).
         """
-        if gated and self._gating is not None and not _any_matches(self._gating, change):
+        gating = self._gating if gated else None
+        if gating is not None and not any(event.matches(change) for event in gating):
             return None
         kind = (change.resource, change.action)
         if kind not in self._matching:
@@ -164,10 +165,6 @@ def registered(
         event = ClusterEventWithHint(Resource.NODE, Action.UPDATE_NODE_TAINT)
         found.append(RegisteredEvent(plugin, event))
     return found
-
-
-def _any_matches(events: Sequence[RegisteredEvent], change: ClusterChange) -> bool:
-    return any(event.matches(change) for event in events)
 
 
 class HintEvaluation:

@@ -44,6 +44,10 @@ class QueueingPolicy(Protocol):
         """The backoff of a pod's profile."""
         ...
 
+    def places_groups(self, profile_name: str) -> bool:
+        """Whether a profile decides groups of pods as a whole."""
+        ...
+
 
 class QueueObserver(Protocol):
     """Receives movements and evaluations of hints, for metrics and logs."""

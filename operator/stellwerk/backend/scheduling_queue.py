@@ -37,6 +37,7 @@ from stellwerk.backend.requeue_backlog import UNITS_PER_MOVE, RequeueBacklog, Wo
 from stellwerk.backend.unschedulable_pods import UnschedulablePods
 from stellwerk.framework.events import Action, ClusterChange, Resource, is_echo, own_changes
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import PodGroupKey
 
 MAX_UNSCHEDULABLE_SECONDS: Final = 300.0
 """Longest time that a pod stays in unschedulablePods without a retry
@@ -62,6 +63,9 @@ class SchedulingQueue:
         self.entries: dict[str, QueuedPod] = {}
         """Every pod by uid, popped ones included; other modules only read it."""
         self.nominator = nominator or Nominator()
+        self.group_came_at: dict[PodGroupKey, float] = {}
+        """Times by which the pods of some groups are sorted, however late they come or return: of
+        groups of which some pods are bound and too few. `keep_place` writes it."""
         self._push = push
         self._policy = policy
         self._observer = observer
@@ -286,6 +290,21 @@ class SchedulingQueue:
         else:
             self._passes_pre_enqueue(entry, QueueEvent.PROFILE_CHANGE)
 
+    def keep_place(self, key: PodGroupKey, came_at: float, uids: Iterable[str]) -> None:
+        """Sort a group's pods by the time at which the group came, from now on and in activeQ.
+
+        If a change is worth an attempt of theirs, they do not wait for their backoff, but for that
+        of an error or of a namespace that has spent its share (`QueuedPod.may_go_early`): pods that
+        came later and wait for nothing would take the room. `group_came_at` ends it.
+        """
+        self.group_came_at[key] = came_at
+        for uid in uids:
+            entry = self.entries.get(uid)
+            if entry is None or entry.place is not Place.ACTIVE:
+                continue
+            if self._kept_place(entry) is not None:
+                self._push_active(entry, came_at)
+
     def reorder(self) -> None:
         """Sort activeQ and backoffQ again after QueueSort changed."""
         for entry in self.entries.values():
@@ -381,6 +400,9 @@ class SchedulingQueue:
         for asked, worth in self._unschedulable_pods.ask_hints(change, max_priority):
             yield asked
             worth.sort(key=_queue_order)
+            if self.group_came_at:
+                # All of them may be more than one slice moves: these go first.
+                worth.sort(key=lambda each: each[0].pod.group not in self.group_came_at)
             for entry, strategy in worth:
                 # Slices may have passed since the change came: the pod may have been tried again.
                 waits = entry.place in UNSCHEDULABLE_PODS and entry.queued_at <= now
@@ -436,7 +458,11 @@ class SchedulingQueue:
         """Move a pod to the place of a strategy (`requeuePodWithQueueingStrategy`, v1.36)."""
         if strategy is QueueingStrategy.SKIP:
             self._move_to_unschedulable_pods(entry, event)
-        elif strategy is QueueingStrategy.AFTER_BACKOFF and is_backing_off(entry, now):
+        elif (
+            strategy is QueueingStrategy.AFTER_BACKOFF
+            and is_backing_off(entry, now)
+            and not (entry.may_go_early and self._kept_place(entry) is not None)
+        ):
             self._move_to_backoff_q(entry, event)
         else:
             self._activate(entry, event, now)
@@ -470,7 +496,9 @@ class SchedulingQueue:
         entry.active_since = now
         self._put(entry, Place.ACTIVE)
         is_retry = entry.attempts > 0
-        if is_retry and self.nominator.node_of(entry.pod.uid):
+        if self.group_came_at and (came_at := self._kept_place(entry)) is not None:
+            sorted_at = came_at
+        elif is_retry and self.nominator.node_of(entry.pod.uid):
             # A node's resources are kept free for it, so that no other pod may pass it.
             sorted_at = entry.queued_at
         else:
@@ -479,6 +507,14 @@ class SchedulingQueue:
             sorted_at = self._fairness.sorted_at(namespace, came_at, is_retry=is_retry)
         self._push_active(entry, sorted_at)
         self._note(entry, "active", event)
+
+    def _kept_place(self, entry: QueuedPod) -> float | None:
+        """The time by which a pod is sorted with its group; None: by its own."""
+        if not self.group_came_at or entry.pod.group is None:
+            return None
+        came_at = self.group_came_at.get(entry.pod.group)
+        is_placed_together = came_at is not None and self._policy.places_groups(entry.profile_name)
+        return came_at if is_placed_together else None
 
     def _move_to_backoff_q(self, entry: QueuedPod, event: str) -> None:
         # Run here and not when it leaves: an idle activeQ pops pods from here at any time.

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import yaml
 from typing_extensions import override
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 REREAD_SECONDS: Final = 60.0
 """Time after which token and certificate files are read again, because they rotate. kubelet
 replaces a token long before the old one ends."""
-SHORTEST_SECONDS: Final = 10.0
+MIN_REREAD_SECONDS: Final = 10.0
 """Shortest time between two readings of credentials, however soon they end."""
 _EXPIRY_MARGIN_SECONDS: Final = 120.0
 """Time before their end at which credentials are read again: enough for a plugin that hangs, and
@@ -69,6 +69,8 @@ class Access:
     """Time after which to read them again; None: only after the server has refused them."""
     valid_seconds: float = 0.0
     """Time for which requests may use them while a reading that takes long is under way."""
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """Headers by which a request acts for another user, group by group; empty: it does not."""
     namespace: str | None = None
     """The one of the pod that we run in; None: outside a cluster, or it is not known."""
 
@@ -269,7 +271,7 @@ class Kubeconfig(Source):
         margin_seconds = min(_EXPIRY_MARGIN_SECONDS, left_seconds * _EXPIRY_MARGIN_SHARE)
         return replace(
             access,
-            stale_after_seconds=max(SHORTEST_SECONDS, left_seconds - margin_seconds),
+            stale_after_seconds=max(MIN_REREAD_SECONDS, left_seconds - margin_seconds),
             valid_seconds=max(0.0, left_seconds),
         )
 
@@ -361,13 +363,13 @@ def _named(documents: list[_Document], section: str, kind: str) -> dict[str, _En
     """Return the entries of a section by name; as for kubectl, the first file wins.
 
     Raises:
-        ConfigurationError: the section is no list.
+        ConfigurationError: the section is not a list.
     """
     entries: dict[str, _Entry] = {}
     for document in documents:
         listed = document.fields.get(section) or ()
         if not isinstance(listed, list | tuple):
-            raise ConfigurationError(f"cannot read the kubeconfig: {section} is no list")
+            raise ConfigurationError(f"cannot read the kubeconfig: {section} is not a list")
         for item in listed:
             if isinstance(item, dict):
                 fields = item.get(kind)
@@ -390,7 +392,31 @@ def _plain_access(cluster: _Entry, user: _Entry) -> Access:
         tls_server_name=cluster.text("tls-server-name"),
         proxy=cluster.text("proxy-url"),
         stale_after_seconds=REREAD_SECONDS if rotates else None,
+        impersonation=tuple(_impersonation(user)),
     )
+
+
+def _impersonation(user: _Entry) -> Iterator[tuple[str, str]]:
+    """The headers of kubectl's `--as`, as a kubeconfig has it in `as`, `as-groups` and others.
+
+    Raises:
+        ValueError: groups or further fields are given and no user, or they have another form.
+    """
+    fields, name = user.fields, user.text("as")
+    groups, extra = fields.get("as-groups") or (), fields.get("as-user-extra") or {}
+    if not isinstance(groups, list | tuple) or not isinstance(extra, dict):
+        raise ValueError("as-groups is no list, or as-user-extra no object")  # noqa: TRY004
+    if not name and (groups or extra or user.text("as-uid")):
+        raise ValueError("it acts for a group of a user, and names no user (as)")
+    if name:
+        yield "Impersonate-User", one_line(name)
+    if uid := user.text("as-uid"):
+        yield "Impersonate-Uid", one_line(uid)
+    for group in groups:
+        yield "Impersonate-Group", one_line(str(group))
+    for key, values in extra.items():
+        for value in values if isinstance(values, list | tuple) else ():
+            yield f"Impersonate-Extra-{quote(str(key), safe='')}", one_line(str(value))
 
 
 def _authorization(user: _Entry) -> str | None:

@@ -1,8 +1,9 @@
-"""The limit on requests in flight, adapted to what the API server can take.
+"""The limit of concurrent requests, adapted to the speed of the API server.
 
 `transport` has a limiter for each class of requests, with that class's first, least and largest
-limit, and asks it for a slot before each attempt; `transport` also pauses and tries again. Beside
-it `scheduler.binding_tasks` bounds the bindings that are under way, which wait here for their slot.
+limit. It takes a slot before each attempt; pauses and retries are its own.
+`scheduler.binding_tasks` separately limits the bindings in progress, and each of them waits here
+for a slot.
 """
 
 from __future__ import annotations

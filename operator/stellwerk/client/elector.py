@@ -1,9 +1,13 @@
-"""Leader election on a Lease, as client-go's `leaderelection` does it, and stricter where it errs.
+"""Leader election on a Lease, as in client-go's `leaderelection`, but stricter.
 
-`leadership` runs one elector and opens what stands behind the fence. A candidate judges by when, on
-its own monotonic clock, it last saw the record change, never by the times that stand in it. Unlike
-client-go, the renew deadline counts from when the last successful renewal was *sent*, a holder that
-sees another's name ends at once, and a lease that was seen held and then deleted is waited out.
+`leadership` runs one elector, and opens the fence for writes. A candidate measures a lease's age on
+its own monotonic clock, from the last change that it saw; it ignores the times in the record. Three
+rules differ from client-go:
+
+- The renew deadline counts from the moment when the last successful renewal was *sent*.
+- A holder that reads another name in the lease ends at once.
+- If a held lease is deleted, a candidate waits as if it still existed.
+
 Invariant: the fence closes at least `margin_seconds` before another candidate may take the lease.
 """
 
@@ -148,7 +152,10 @@ class Elector:
             return
         self._master.set(0)
         if not self._fence.is_settled:
-            logger.warning("a write was not answered: lease %s is left to run out", self._lease.key)
+            logger.warning(
+                "a write was not answered: lease %s is not released and expires by itself",
+                self._lease.key,
+            )
             return
         try:
             try:
@@ -157,7 +164,11 @@ class Elector:
                 # A renewal that was interrupted was applied between reading and writing.
                 await self._give_away()
         except (ApiError, TimeoutError) as failure:
-            logger.warning("lease %s is left to run out: %s", self._lease.key, _one_line(failure))
+            logger.warning(
+                "lease %s is not released and expires by itself: %s",
+                self._lease.key,
+                _one_line(failure),
+            )
         else:
             logger.info("released lease %s", self._lease.key)
 
@@ -298,7 +309,9 @@ class Elector:
                         if not self._holder:
                             self._released_by_other.set()
             except Forbidden as refusal:
-                logger.info("a release is seen at the next attempt only: %s", refusal)
+                logger.info(
+                    "the release of a lease is noticed at the next attempt only: %s", refusal
+                )
                 return
             except (ApiError, ValueError) as failure:
                 logger.debug("%s", failure)

@@ -224,11 +224,8 @@ class EventRecorder(Recorder):
             seen_at_seconds=now_seconds,
             written_at_seconds=now_seconds,
         )
-        self._record(event)
-
-    def _record(self, event: _Event) -> None:
-        """Write an event, or count it in the series that it goes on; drop what an object spams."""
-        identity, now_seconds = event.identity, event.seen_at_seconds
+        # One that goes on a series is counted there.
+        identity = event.identity
         before = self._remembered.get(identity)
         if before is not None and now_seconds - before.seen_at_seconds < SERIES_END_SECONDS:
             self._repeat(before, now_seconds)
@@ -256,7 +253,7 @@ class EventRecorder(Recorder):
             async with asyncio.timeout(timeout_seconds):
                 await self._idle.wait()
         except TimeoutError:
-            logger.warning("%d events are left unwritten", len(self._queue) + self._writing)
+            logger.warning("%d events were not written", len(self._queue) + self._writing)
             return False
         return True
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -23,26 +24,35 @@ from stellwerk.client.connection import fence_traces, open_fence
 from stellwerk.client.extender_answers import ExtenderAnswer
 from stellwerk.client.extender_tls import (
     ExtenderFiles,
+    TlsMaterial,
     UnusableFileError,
-    decoded,
     extender_context,
-    named_files,
-    secret_path,
+    tls_material,
 )
 from stellwerk.client.web import connector_to, refused_address
+from stellwerk.framework.secret_reading import read_secret
 from stellwerk_kube.clock import Clock
-from stellwerk_kube.destinations import EVERYWHERE, Destinations
-from stellwerk_kube.errors import ExtenderError, SchedulerError
+from stellwerk_kube.destinations import EVERYWHERE, Destinations, environment_proxy
+from stellwerk_kube.errors import (
+    ExtenderError,
+    Forbidden,
+    NotFound,
+    SchedulerError,
+    SecretRefusedError,
+)
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from yarl import URL
 
     from stellwerk.client.connection import Fence
     from stellwerk.client.extender_answers import AnsweredVictims, FilterAnswer
     from stellwerk.metrics import Metrics
     from stellwerk.profiles.spec.extender_spec import Extender
     from stellwerk_kube.clock import Clock
+
+logger = logging.getLogger(__name__)
 
 _HEADERS: Final = {
     "Content-Type": "application/json",
@@ -64,6 +74,10 @@ TIMEOUTS_IN_A_ROW: Final = 3
 """Calls in a row that time out before the circuit breaker opens."""
 PROBE_SECONDS: Final = 10.0
 """Time between two calls while the circuit breaker is open, and limit of `check`."""
+CREDENTIALS_SECONDS: Final = 60.0
+"""Time between two comparisons of an extender's Secrets and files with what its connections were
+opened with. Credentials that their owner no longer allows are sent for this long at most, unless
+the API server does not answer."""
 
 
 def go_json(value: object) -> bytes:
@@ -110,17 +124,27 @@ class ExtenderReach:
     destinations: Destinations = EVERYWHERE
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _Credentials:
+    """Credentials for one extender, as Secrets and files had them. No text of this shows them."""
+
+    authorization: Mapping[str, str] = field(default_factory=dict)
+    """The header with the user and password of a Secret."""
+    tls: TlsMaterial = field(default_factory=TlsMaterial)
+
+
 @dataclass(slots=True)
 class _Connections:
-    """The session of an extender, and how many calls use it."""
+    """One session of an extender, and how many calls use it."""
 
     session: aiohttp.ClientSession | None = None
+    credentials: _Credentials | None = None
+    """The credentials that the session was opened with; None: there is no session yet."""
+    proxy: URL | None = None
+    """The proxy that is asked for the extender; None: none is."""
+    proxy_headers: Mapping[str, str] = field(default_factory=dict)
+    """The user and password of the proxy."""
     calls: int = 0
-    outdated: bool = False
-    """The session is to be replaced as soon as no call uses it."""
-    retired: bool = False
-    """No session outlives the last call."""
-    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class HttpExtender:
@@ -154,12 +178,20 @@ class HttpExtender:
         self._destinations = reach.destinations if reach else EVERYWHERE
         self.unusable_files = ""
         """The reason why its files could not be read when they were tried last."""
+        self.unusable_secret = ""
+        """The reason why its Secrets may not be used, or are not there, as of the last reading."""
         self.refused_address = ""
         """The reason why an address was not called that its name led to last."""
         self._clock = clock
         self._metrics = metrics
         self._fence = fence or open_fence()
         self._connections = _Connections()
+        self._retired = False
+        """No session outlives its last call."""
+        self._opening = asyncio.Lock()
+        """Held while a session is opened."""
+        self._reading = asyncio.Lock()
+        """Held while Secrets and files are read."""
         self._circuit_breaker = CircuitBreaker(clock)
 
     @property
@@ -239,18 +271,19 @@ class HttpExtender:
         if not self._circuit_breaker.admits():
             raise self._failure(
                 purpose,
-                f'extender "{self.name}" let {TIMEOUTS_IN_A_ROW} calls in a row time out; it is '
-                f"asked once in {PROBE_SECONDS:g} s until it answers",
+                f'extender "{self.name}" timed out {TIMEOUTS_IN_A_ROW} times in a row; it is '
+                f"called once every {PROBE_SECONDS:g} s until it answers",
             )
         started_seconds = self._clock.monotonic()
         result = "error"
-        self._connections.calls += 1
+        connections = self._connections
+        connections.calls += 1
         limit_seconds = self.spec.timeout_seconds
         if purpose == "bind":
             limit_seconds = self._fence.within_lease(limit_seconds)
         try:
             async with asyncio.timeout(limit_seconds):
-                content = await self._post(purpose, verb, url, body)
+                content = await self._post(connections, purpose, verb, url, body)
             answer: object = orjson.loads(content)
             result = "success"
             self.refused_address = ""
@@ -263,28 +296,31 @@ class HttpExtender:
                 f"{self.spec.timeout_seconds:g}s",
             ) from error
         except orjson.JSONDecodeError as error:
-            raise self._failure(purpose, f"{url} answered no JSON: {error}") from error
+            raise self._failure(purpose, f"{url} did not answer with JSON: {error}") from error
         finally:
             if result != "timeout":
                 self._circuit_breaker.ended()
             seconds = self._clock.monotonic() - started_seconds
             self._metrics.extender_duration.labels(self.name, purpose, result).observe(seconds)
-            self._connections.calls -= 1
-            await self._close_outdated()
+            connections.calls -= 1
+            await self._close_unused(connections)
         return answer
 
-    async def _post(self, purpose: str, verb: str, url: str, body: bytes) -> bytes:
+    async def _post(
+        self, connections: _Connections, purpose: str, verb: str, url: str, body: bytes
+    ) -> bytes:
         # An idle connection may be closed by the other side just as it is used again. Asking twice
         # is harmless, binding twice is not.
         repeatable = purpose != "bind"
         while True:
             try:
-                session = await self._session()
+                session = await self._session(connections)
                 async with session.post(
                     url,
                     data=body,
-                    headers=self._headers,
                     allow_redirects=False,
+                    proxy=connections.proxy,
+                    proxy_headers=connections.proxy_headers,
                     server_hostname=self._server_name(),
                     trace_request_ctx=None if repeatable else f"post a binding to {url}",
                 ) as response:
@@ -301,14 +337,14 @@ class HttpExtender:
             except aiohttp.ServerDisconnectedError as error:
                 if not repeatable:
                     # From Python 3.12 on, a refused client certificate shows as nothing else.
-                    self._connections.outdated = self._connections.session is not None
+                    self._replace(connections)
                     raise self._unreachable(purpose, url, error) from error
                 repeatable = False
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 if isinstance(error, TimeoutError):
                     raise
                 # Certificates may have been renewed: the next session reads them again.
-                self._connections.outdated = self._connections.session is not None
+                self._replace(connections)
                 raise self._unreachable(purpose, url, error) from error
             except SchedulerError as error:
                 if isinstance(error, ExtenderError):
@@ -321,15 +357,16 @@ class HttpExtender:
 
     # --- connections ----------------------------------------------------------------------------
 
-    async def _session(self) -> aiohttp.ClientSession:
-        connections = self._connections
-        async with connections.opening:
+    async def _session(self, connections: _Connections) -> aiohttp.ClientSession:
+        async with self._opening:
             if connections.session is None:
-                if self.spec.secret_ref is not None:
-                    secret = await self._get_object(secret_path(self.spec.secret_ref))
-                    self._headers |= _basic(secret)
-                context = await self._context()
+                credentials = await self._credentials()
+                context = await extender_context(self.spec, credentials.tls)
+                proxy, proxy_headers = self._proxy()
+                # Of an encrypted connection the proxy sees no header but those of its own.
+                shown_to_proxy = {} if self.name.startswith("https") else proxy_headers
                 connections.session = aiohttp.ClientSession(
+                    headers={**self._headers, **credentials.authorization, **shown_to_proxy},
                     connector=connector_to(
                         self.name,
                         self._destinations,
@@ -340,41 +377,92 @@ class HttpExtender:
                     ),
                     # The whole call has a deadline; of its parts none has one of its own.
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-                    trust_env=self._destinations.by_proxy(self.name),
                     auto_decompress=False,
                     trace_configs=fence_traces(self._fence),
                 )
+                connections.credentials = credentials
+                connections.proxy, connections.proxy_headers = proxy, proxy_headers
             return connections.session
 
-    async def _context(self) -> ssl.SSLContext | None:
-        try:
-            context = await extender_context(self.spec, self._get_object, self._files)
-        except UnusableFileError as error:
-            self.unusable_files = str(error)
-            raise
-        self.unusable_files = ""
-        return context
+    async def _credentials(self) -> _Credentials:
+        """Read the Secrets and files that the extender names.
+
+        Raises:
+            OSError, ValueError: files cannot be read, or may not be used for this extender.
+            SecretRefusedError: a Secret may not be used for this extender.
+            ApiError: a Secret cannot be read.
+        """
+        reference, authorization = self.spec.secret_ref, dict[str, str]()
+        async with self._reading:
+            try:
+                if reference is not None:
+                    content = await read_secret(
+                        self._get_object, reference.namespace, reference.name, self.spec.called_urls
+                    )
+                    authorization = _basic_header(
+                        content.get("username", b""), content.get("password", b"")
+                    )
+                tls = await tls_material(self.spec, self._get_object, self._files)
+            except UnusableFileError as error:
+                self.unusable_files = str(error)
+                raise
+            except (SecretRefusedError, NotFound, Forbidden) as error:
+                self.unusable_secret = str(error)
+                raise
+        self.unusable_files = self.unusable_secret = ""
+        return _Credentials(authorization, tls)
+
+    def _proxy(self) -> tuple[URL | None, dict[str, str]]:
+        """The proxy of the environment for this extender, and its user and password."""
+        found = environment_proxy(self.name) if self._destinations.by_proxy(self.name) else None
+        if found is None or found.user is None:
+            return found, {}
+        header = _basic_header(found.user.encode(), (found.password or "").encode())
+        return found.with_user(None), {"Proxy-Authorization": header["Authorization"]}
 
     def _refuse(self, reason: str) -> None:
         self.refused_address = reason
 
     @property
-    def is_to_be_checked(self) -> bool:
-        """Whether something can be known before the first call: of files, or of its address."""
-        return any(self._named_files) or self._destinations.restricted
+    def has_credentials(self) -> bool:
+        """Whether Secrets or files are read for this extender."""
+        tls = self.spec.tls_config
+        is_tls = tls is not None and self.name.startswith("https")
+        return self.spec.secret_ref is not None or (
+            tls is not None and is_tls and (tls.secret_ref is not None or any(tls.named_files))
+        )
 
     @property
-    def _named_files(self) -> tuple[str, ...]:
-        config = self.spec.tls_config
-        has_tls = config is not None and self.name.startswith("https")
-        return named_files(config) if has_tls and config is not None else ()
+    def is_to_be_checked(self) -> bool:
+        """Whether something can be known before the first call: of credentials, or the address."""
+        return self.has_credentials or self._destinations.restricted
 
     async def check(self) -> None:
-        """Find out, without a call, what is to be said of files and address."""
-        try:
-            await self._files.read(self._named_files)
-        except UnusableFileError as error:
-            self.unusable_files = str(error)
+        """Find out, without a call, what is to be said of Secrets, files and address.
+
+        Connections that were opened with other credentials than are there now are used no more.
+        """
+        if self.has_credentials:
+            connections = self._connections
+            try:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    found = await self._credentials()
+            except (
+                UnusableFileError,
+                SecretRefusedError,
+                NotFound,
+                Forbidden,
+                ValueError,
+            ) as error:
+                logger.debug("connections to extender %s are closed: %s", self.name, error)
+                self._replace(connections)
+            except (SchedulerError, TimeoutError) as error:
+                # The API server is away. What it said last holds until it answers again.
+                logger.debug("cannot compare credentials of extender %s: %s", self.name, error)
+            else:
+                if connections.credentials not in (None, found):
+                    self._replace(connections)
+            await self._close_unused(connections)
         if not self._destinations.restricted:
             return
         try:
@@ -387,14 +475,18 @@ class HttpExtender:
 
     async def close(self) -> None:
         """Close the connections as soon as no call needs them, for good."""
-        self._connections.retired = True
-        await self._close_outdated()
+        self._retired = True
+        await self._close_unused(self._connections)
 
-    async def _close_outdated(self) -> None:
-        connections = self._connections
-        if (connections.outdated or connections.retired) and not connections.calls:
-            connections.outdated = False
+    def _replace(self, connections: _Connections) -> None:
+        """Have the next call open a session of its own, with what Secrets and files have then."""
+        if connections is self._connections and connections.session is not None:
+            self._connections = _Connections()
+
+    async def _close_unused(self, connections: _Connections) -> None:
+        if (self._retired or connections is not self._connections) and not connections.calls:
             session, connections.session = connections.session, None
+            connections.credentials = None
             if session is not None:
                 await session.close()
 
@@ -447,16 +539,6 @@ def _authorization(user_info: str) -> dict[str, str]:
         return {}
     user, _, password = user_info.partition(":")
     return _basic_header(unquote(user).encode(), unquote(password).encode())
-
-
-def _basic(secret: Mapping[str, Any]) -> dict[str, str]:
-    """The header for the user and password of a Secret.
-
-    Raises:
-        ValueError: it holds no base64.
-    """
-    data = secret.get("data") or {}
-    return _basic_header(decoded(data.get("username")), decoded(data.get("password")))
 
 
 def _basic_header(user: bytes, password: bytes) -> dict[str, str]:

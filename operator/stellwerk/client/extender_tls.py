@@ -1,15 +1,13 @@
 """The TLS side of an extender: certificates to trust and to show, from files, data or a Secret.
 
-`client/extender.py` asks for a context whenever it opens a session. Invariant: material is read
-when the context is made and not before, so that a new session has the certificates of today; a file
-that is none, is too large or does not end to be read costs that extender alone.
+`client/extender.py` reads material whenever it opens a session, and once a minute to compare.
+Invariant: what a Secret or a folder of files does not allow for the extender's address is not used;
+a file that is none, is too large or does not end to be read costs that extender alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import os
 import ssl
 import stat
@@ -18,14 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from stellwerk.client.pem_file import pem_file
+from stellwerk.framework.secret_reading import decoded, read_secret
+from stellwerk_kube.destinations import HOSTS_FILE, hosts_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from stellwerk.profiles.spec.extender_spec import Extender, ExtenderTLSConfig, SecretReference
+    from stellwerk.profiles.spec.extender_spec import Extender, SecretReference
 
 _CERTIFICATE: Final = "tls.crt"
 _KEY: Final = "tls.key"
@@ -46,9 +45,9 @@ class UnusableFileError(ValueError):
     """A file that an extender names cannot be read, or may not be."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TlsMaterial:
-    """PEM texts; empty where there is none."""
+    """PEM texts; empty where there is none. No text of this shows them."""
 
     certificate: bytes = b""
     key: bytes = b""
@@ -69,34 +68,39 @@ class ExtenderFiles:
         self._under_way: set[tuple[str, ...]] = set()
         self._places = asyncio.Semaphore(_MAX_THREADS)
 
-    async def read(self, paths: Sequence[str]) -> list[bytes]:
-        """The contents of files; of none where there is no path.
+    async def read(self, paths: Sequence[str], urls: Sequence[str]) -> list[bytes]:
+        """The contents of files, for calls of these URLs; of none where there is no path.
+
+        The file `hosts` in a file's folder has to name each of the addresses.
 
         Raises:
             UnusableFileError: one cannot be read, or is none that may be.
         """
-        key = tuple(paths)
+        key = (*paths, *urls)
         named = " and ".join(filter(None, paths))
         if not named:
-            return [b""] * len(key)
+            return [b""] * len(paths)
         if self._folder is None:
             raise UnusableFileError(
-                f"{named}: no file is read unless {FILES_FLAG} of stellwerk run names its folder"
+                f"{named}: files are read only below the folder that {FILES_FLAG} of stellwerk "
+                "run names"
             )
         if key in self._under_way or len(self._under_way) >= _MAX_READINGS:
-            raise UnusableFileError(f"{named}: an earlier attempt to read files has not ended yet")
+            raise UnusableFileError(f"{named}: an earlier attempt to read files is still running")
         async with self._places:
             try:
                 async with asyncio.timeout(MAX_READING_SECONDS):
-                    return await self._in_thread(key, self._folder)
+                    return await self._in_thread(key, paths, urls, self._folder)
             except TimeoutError as error:
                 message = (
-                    f"{named}: not read within {MAX_READING_SECONDS:g} s, below the folder of "
-                    f"{FILES_FLAG}"
+                    f"{named}: not read within {MAX_READING_SECONDS:g} s (below the folder of "
+                    f"{FILES_FLAG})"
                 )
                 raise UnusableFileError(message) from error
 
-    def _in_thread(self, paths: tuple[str, ...], folder: Path) -> asyncio.Future[list[bytes]]:
+    def _in_thread(
+        self, key: tuple[str, ...], paths: Sequence[str], urls: Sequence[str], folder: Path
+    ) -> asyncio.Future[list[bytes]]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[bytes]] = loop.create_future()
 
@@ -104,15 +108,17 @@ class ExtenderFiles:
             found: list[bytes] | Exception
             try:
                 found = [_file(folder, path) if path else b"" for path in paths]
+                for path in filter(None, paths):
+                    _check_hosts(folder, path, urls)
             except UnusableFileError as error:
                 text = str(error)
                 named = "" if FILES_FLAG in text else f" ({FILES_FLAG} names the folder of files)"
                 found = UnusableFileError(text + named)
-            self._under_way.discard(paths)
+            self._under_way.discard(key)
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_settle, done, found)
 
-        self._under_way.add(paths)
+        self._under_way.add(key)
         threading.Thread(target=read, name="extender files", daemon=True).start()
         return done
 
@@ -126,6 +132,23 @@ def _settle(done: asyncio.Future[list[bytes]], found: list[bytes] | Exception) -
         done.set_result(found)
 
 
+def _check_hosts(folder: Path, path: str, urls: Sequence[str]) -> None:
+    """Refuse a file whose folder does not allow it for these URLs.
+
+    Raises:
+        UnusableFileError: the list of addresses in its folder lacks one, or cannot be read.
+    """
+    place = str(Path(path).parent / HOSTS_FILE)
+    try:
+        hosts = _file(folder, place).decode("utf-8", "replace")
+    except UnusableFileError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        hosts = ""
+    if reason := hosts_refusal(hosts, f"the file {place}", urls):
+        raise UnusableFileError(f"{path} is not for this address: {reason}")
+
+
 def _file(folder: Path, path: str) -> bytes:
     """A regular file of no more than MAX_FILE_BYTES, as long as its file system says it is.
 
@@ -137,7 +160,7 @@ def _file(folder: Path, path: str) -> bytes:
         try:
             status = os.fstat(opened)
             if not stat.S_ISREG(status.st_mode):
-                raise UnusableFileError(f"{path} is no regular file")
+                raise UnusableFileError(f"{path} is not a regular file")
             if status.st_size > MAX_FILE_BYTES:
                 raise UnusableFileError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
             content = b""
@@ -145,7 +168,7 @@ def _file(folder: Path, path: str) -> bytes:
                 content += part
             if len(content) > status.st_size:
                 # What the kernel makes up as it is read, /proc/self/environ for one, has no size.
-                raise UnusableFileError(f"{path} is no file of a known size")
+                raise UnusableFileError(f"{path} has no known size")
             return content
         finally:
             os.close(opened)
@@ -163,7 +186,7 @@ def _opened_below(folder: Path, path: str) -> int:
         UnusableFileError: it does not lie below the folder.
         OSError: it cannot be opened.
     """
-    outside = UnusableFileError(f"{path} does not lie below {folder}, which {FILES_FLAG} names")
+    outside = UnusableFileError(f"{path} is not below {folder}, the folder that {FILES_FLAG} names")
     if "\0" in path or ".." in Path(path).parts:
         raise outside
     root = Path(os.path.realpath(folder))
@@ -185,85 +208,61 @@ def _opened_below(folder: Path, path: str) -> int:
         os.close(at)
 
 
-async def extender_context(
-    spec: Extender,
-    get_object: Callable[[str], Awaitable[dict[str, Any]]],
-    files: ExtenderFiles | None = None,
-) -> ssl.SSLContext | None:
+async def extender_context(spec: Extender, material: TlsMaterial) -> ssl.SSLContext | None:
     """Return the context for connections to an extender; None if they are not encrypted.
 
     As in kube-scheduler, `enableHTTPS` without root certificates trusts any certificate.
 
     Raises:
-        OSError, ValueError: certificates cannot be read (ssl.SSLError is an OSError).
-        ApiError: the Secret cannot be read.
+        OSError, ValueError: a certificate is none (ssl.SSLError is an OSError).
     """
     if not spec.shown_url_prefix.startswith("https"):
         return None
-    config = spec.tls_config
-    material = TlsMaterial()
-    if config is not None:
-        material = await _material(config, get_object, files or ExtenderFiles())
-    insecure = config is not None and config.insecure
+    insecure = spec.tls_config is not None and spec.tls_config.insecure
     if spec.enable_https and not material.roots:
         insecure = True
     return await asyncio.to_thread(_context, material, insecure=insecure)
 
 
-async def _material(
-    config: ExtenderTLSConfig,
-    get_object: Callable[[str], Awaitable[dict[str, Any]]],
+async def tls_material(
+    spec: Extender,
+    get_object: Callable[[str], Awaitable[Mapping[str, Any]]],
     files: ExtenderFiles,
 ) -> TlsMaterial:
-    """PEM of a Secret, of data, or of files; data goes before files."""
-    if config.secret_ref is not None:
-        return _from_secret(await get_object(secret_path(config.secret_ref)), config.secret_ref)
+    """PEM of a Secret, of data, or of files; data goes before files.
+
+    Raises:
+        OSError, ValueError: files cannot be read, or may not be used for this extender.
+        SecretRefusedError: the Secret may not be used for this extender.
+        ApiError: the Secret cannot be read.
+    """
+    config = spec.tls_config
+    if config is None or not spec.shown_url_prefix.startswith("https"):
+        return TlsMaterial()
+    reference = config.secret_ref
+    if reference is not None:
+        content = await read_secret(
+            get_object, reference.namespace, reference.name, spec.called_urls
+        )
+        return _from_secret(content, reference)
     sources = (
         (config.cert_data, config.cert_file),
         (config.key_data.reveal(), config.key_file),
         (config.ca_data, config.ca_file),
     )
-    read = await files.read(named_files(config))
+    read = await files.read(config.named_files, spec.called_urls)
     return TlsMaterial(
         *(decoded(data) or content for (data, _), content in zip(sources, read, strict=True))
     )
 
 
-def named_files(config: ExtenderTLSConfig) -> tuple[str, str, str]:
-    """The files that are read of an extender: certificate, key, roots; empty: none."""
-    return (
-        "" if config.cert_data else config.cert_file,
-        "" if config.key_data else config.key_file,
-        "" if config.ca_data else config.ca_file,
-    )
-
-
-def secret_path(reference: SecretReference) -> str:
-    """The path of a Secret in the API."""
-    namespace, name = quote(reference.namespace, safe=""), quote(reference.name, safe="")
-    return f"/api/v1/namespaces/{namespace}/secrets/{name}"
-
-
-def _from_secret(secret: Mapping[str, Any], reference: SecretReference) -> TlsMaterial:
-    data = secret.get("data") or {}
-    certificate, key, roots = (decoded(data.get(name)) for name in (_CERTIFICATE, _KEY, _ROOTS))
+def _from_secret(content: Mapping[str, bytes], reference: SecretReference) -> TlsMaterial:
+    certificate, key, roots = (content.get(name, b"") for name in (_CERTIFICATE, _KEY, _ROOTS))
     if bool(certificate) != bool(key):
         present, missing = (_CERTIFICATE, _KEY) if certificate else (_KEY, _CERTIFICATE)
         name = f"{reference.namespace}/{reference.name}"
         raise ValueError(f"the Secret {name} has {present} but not {missing}")
     return TlsMaterial(certificate, key, roots)
-
-
-def decoded(data: str | None) -> bytes:
-    """The bytes of base64; none of none.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        return base64.b64decode(data or "", validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"not base64: {error}") from error
 
 
 def _context(material: TlsMaterial, *, insecure: bool) -> ssl.SSLContext:

@@ -35,7 +35,7 @@ from stellwerk_kube.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
@@ -261,7 +261,10 @@ class Transport:
             ApiError: the answer is a refusal, or there was none.
         """
         try:
-            status, content, retry_after = await self._answer(wire)
+            if wire.pooled and wire.body is not None and not self._credentials.needs_session:
+                status, content, retry_after = await self._pooled_answer(wire, wire.body)
+            else:
+                status, content, retry_after = await self._session_answer(wire)
         except TooLargeError as error:
             self._measured.failed(wire.method)
             raise AnswerTooLarge(wire.act, HTTPStatus.OK, "AnswerTooLarge", str(error)) from None
@@ -276,13 +279,8 @@ class Transport:
             raise _refusal(wire.act, status, content, retry_after)
         return _parsed(wire.act, status, content) if wire.wants_answer else {}
 
-    def _answer(self, wire: _Wire) -> Awaitable[tuple[int, bytes, str | None]]:
-        """Return status, body and Retry-After."""
-        if wire.pooled and wire.body is not None and not self._credentials.proxied:
-            return self._pooled_answer(wire, wire.body)
-        return self._session_answer(wire)
-
     async def _session_answer(self, wire: _Wire) -> tuple[int, bytes, str | None]:
+        """Send through aiohttp's session; returns status, body and Retry-After."""
         total_seconds = self._retry.timeout_seconds
         if wire.fenced_act is not None:
             total_seconds = self._fence.within_lease(total_seconds)
@@ -299,7 +297,7 @@ class Transport:
             return response.status, content, response.headers.get("Retry-After")
 
     async def _pooled_answer(self, wire: _Wire, body: bytes) -> tuple[int, bytes, str | None]:
-        """Send through the pool; once more with newer credentials, if there are, after a 401."""
+        """Do the same through the pool; once more with newer credentials, if any, after a 401."""
         credentials = self._credentials
         authorization = credentials.known
         if self._clock.monotonic() >= credentials.fresh_until_seconds:

@@ -18,9 +18,12 @@ from stellwerk.answers.group import (
     MoreNodes,
 )
 from stellwerk.explain.steps import Steps, on_fork
+from stellwerk.framework.changes import amounts_text
 from stellwerk.framework.types import PluginFailure
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group import PodGroup
+from stellwerk.plugins.shared.pod_resource_claims import claim_names
 from stellwerk.world.gangs.group_attempt import GroupContext, GroupRequest, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import (
     WAITING_FOR_OTHERS,
@@ -37,6 +40,7 @@ from stellwerk.world.world import World
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import suggestion
 from stellwerk_kube.node import NodeInfo
+from stellwerk_kube.resource_claim import device_claim_of
 from stellwerk_kube.resource_slice import PARSED, Slice
 
 _MAX_SHAPES: Final = 3
@@ -77,7 +81,7 @@ def _outcome_on(
     served = fork.profiles.served[profile_name]
     try:
         decision = yield from answered(decide_group(fork, served, request))
-        result = replace(result, would_happen=_outcome(decision))
+        result = replace(result, would_happen=_outcome(fork, decision))
         if decision.placed:
             undo_attempt(GroupContext(fork, served), decision.attempt)
         else:
@@ -186,15 +190,12 @@ def _is_pending(world: World, pod: PodInfo) -> bool:
     return not (in_cache or pod.terminating or pod.spec.scheduling_gates)
 
 
-def _outcome(decision: GroupDecision) -> GroupForecast:
+def _outcome(world: World, decision: GroupDecision) -> GroupForecast:
     attempt, preemption = decision.attempt, decision.preemption
     missing = "" if decision.placed else missing_text(decision)
     assumed = {each.pod.uid for each in attempt.results if each.assumed is not None}
-    reasons = {
-        each.key: missing
-        for each in decision.request.members
-        if missing and each.uid not in assumed
-    }
+    unplaced = [each for each in decision.request.members if each.uid not in assumed]
+    reasons = {each.key: missing for each in unplaced if missing}
     reasons |= {
         each.pod.key: each.failure.message
         for each in attempt.results
@@ -212,11 +213,33 @@ def _outcome(decision: GroupDecision) -> GroupForecast:
         },
         message=None if decision.placed else decision.message,
         missing=missing or None,
+        lacking=next((_wanted(world, each) for each in unplaced), None) if missing else None,
         reasons=None if decision.placed else reasons,
         victims=None if preemption is None else [pod.key for pod in preemption.victims],
         room_is_kept_on=None if preemption is None else sorted(set(preemption.nodes.values())),
     )
 
+
+def _wanted(world: World, pod: PodInfo) -> str:
+    """The devices that a pod asks for, in words, or else the amounts that it requests."""
+    phrases = []
+    for name in claim_names(pod):
+        claim = world.objects.get(RESOURCE_CLAIM, pod.namespace, name)
+        try:
+            wanted = device_claim_of(claim) if claim is not None else None
+        except _MALFORMED:
+            wanted = None  # the pod's own explanation says why the claim cannot be read
+        if wanted is None:
+            continue
+        linked = "linked " if wanted.constraints else ""
+        for each in wanted.choices:
+            many = "all" if each.everything else f"{each.count}"
+            devices = "device" if many == "1" else "devices"
+            phrases.append(f"{many} {linked}{devices} of class {each.class_name}")
+    return " and ".join(phrases) or amounts_text(pod.amounts.requests) or "a place"
+
+
+_MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 # --- what would make it fit ---------------------------------------------------------------------
 

@@ -1,20 +1,15 @@
 """A pending pod's place in the scheduling queue, since when, and the events that would wake it.
 
-Explanations and the list of the queue read it; the page draws QueueHistory, which the operator
-samples. Invariant: it reads the queue and changes nothing; times leave as RFC 3339, since the
-monotonic clock means nothing outside the process.
+Explanations and the list of the queue read it. Invariant: it reads the queue and changes nothing;
+times leave as RFC 3339, since the monotonic clock means nothing outside the process.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from stellwerk.answers.pod import BindingFacts, QueueFacts, WakingEvent
-from stellwerk.answers.queue import QueueHistoryPage, QueueSample
 from stellwerk.backend.queued_pod import BACKOFF_Q, BindingStage, Place, QueuedPod
-from stellwerk.explain.steps import Steps
 from stellwerk.framework.events import (
     ACTION_NAMES,
     Action,
@@ -196,11 +191,11 @@ _WORDS: Final[Mapping[Action, str]] = {
     Action.UPDATE_NODE_ANNOTATION: "a node's annotations change",
     Action.UPDATE_NODE_DECLARED_FEATURE: "a node declares a feature",
     Action.UPDATE_POD_LABEL: "a pod's labels change",
-    Action.UPDATE_POD_SCALE_DOWN: "a pod asks for less",
+    Action.UPDATE_POD_SCALE_DOWN: "a pod requests less",
     Action.UPDATE_POD_TOLERATION: "the pod gets a toleration",
     Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "the pod loses its scheduling gates",
-    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "the pod's claims are made",
-    Action.UPDATE_POD_TERMINATING: "the deletion of a pod begins",
+    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "the pod's claims are created",
+    Action.UPDATE_POD_TERMINATING: "a pod starts to be deleted",
 }
 
 
@@ -228,66 +223,3 @@ def at(clock: Clock, monotonic_seconds: float) -> str:
     """A moment of the monotonic clock as RFC 3339."""
     moment = clock.now() + timedelta(seconds=monotonic_seconds - clock.monotonic())
     return rfc3339_milliseconds(moment)
-
-
-SAMPLE_SECONDS: Final = 5.0
-"""Pause between two samples."""
-MAX_SAMPLES: Final = 720
-"""Samples that are kept: those of an hour."""
-_MAX_SAMPLES_PER_STEP: Final = 200
-"""Samples that are written before yielding."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The queues at one moment."""
-
-    at_seconds: float
-    """Monotonic."""
-    active: int
-    backoff: int
-    unschedulable: int
-    gated: int
-    scheduled: int
-    """Pods that have got a node since the process started, over the profiles that serve."""
-
-
-class QueueHistory:
-    """The number of pods in each queue over the last hour: samples, oldest first.
-
-    It is as large after a month as after an hour, and a sample looks at no pod.
-    """
-
-    def __init__(self, world: World, kept: int = MAX_SAMPLES) -> None:
-        self._world = world
-        self._samples: deque[Sample] = deque(maxlen=kept)
-
-    def sample(self) -> None:
-        """Keep how the queues are now."""
-        self._samples.append(self._now())
-
-    def _now(self) -> Sample:
-        world = self._world
-        profiles = world.profiles.served.values()
-        scheduled = sum(profile.activity.scheduled_pods for profile in profiles)
-        counts = world.queue.pending()
-        return Sample(world.clock.monotonic(), **counts, scheduled=scheduled)
-
-    def page(self) -> Steps[QueueHistoryPage]:
-        """The samples, and how the queues are at this moment."""
-        yield
-        items = []
-        for number, each in enumerate([*self._samples, self._now()]):
-            if number % _MAX_SAMPLES_PER_STEP == 0:
-                yield
-            items.append(
-                QueueSample(
-                    at=at(self._world.clock, each.at_seconds),
-                    active=each.active,
-                    backoff=each.backoff,
-                    unschedulable=each.unschedulable,
-                    gated=each.gated,
-                    scheduled=each.scheduled,
-                )
-            )
-        return QueueHistoryPage(every_seconds=SAMPLE_SECONDS, items=items)

@@ -92,7 +92,7 @@ _MAX_REASONS: Final = 20
 """Reasons that are kept of one answer: an extender may give another one for each node."""
 _MAX_LETTERS: Final = 256
 """Letters that are kept of one reason: an extender may give one of any length."""
-_NO_REASON: Final = "taken away without a reason"
+_NO_REASON: Final = "rejected without a reason"
 _MORE_REASONS: Final = "other reasons, or none"
 _MAX_REFUSED_PODS: Final = 4096
 """Waiting pods whose last refusals by extenders are kept."""
@@ -137,7 +137,7 @@ class DecisionRecord:
     tied: int
     """Number of nodes that shared the best total; 1: there was no tie."""
     nominated: bool
-    """It went to the node that it was nominated to, and no other was looked at."""
+    """It went to the node to which it was nominated; no other node was evaluated."""
     names: Sequence[str]
     """The kept nodes, in no order; empty: there was nothing to choose."""
     total: IntColumn | None
@@ -235,8 +235,8 @@ class DecisionRecords:
             if len(total) > _MAX_KEPT_NODES and chosen >= 0 and chosen not in positions.tolist():
                 positions[-1] = chosen
             total = total[positions]
-            names = _names(search, scores, positions)
-            kept = [_kept(score, positions) for score in scores.by_plugin]
+            names = node_names(search, scores, positions)
+            kept = [kept_score(score, positions) for score in scores.by_plugin]
         nodes = search.snapshot.node_count
         others = nodes - decision.feasible
         pod = search.pod
@@ -340,14 +340,16 @@ class DecisionRecords:
         return counted
 
 
-def _names(search: Search, scores: Scores, positions: RowColumn) -> Sequence[str]:
+def node_names(search: Search, scores: Scores, positions: RowColumn) -> Sequence[str]:
+    """The names of the scored nodes at these positions."""
     view, nodes = scores.nodes, search.snapshot.nodes
     rows = positions if view.whole else view.row_numbers()[positions]
     # Rows of a decision hold nodes; a comprehension is twice as fast as calls for each name.
     return [node.name for node in map(nodes.__getitem__, rows.tolist()) if node is not None]
 
 
-def _kept(score: PluginScore, positions: RowColumn) -> KeptScore:
+def kept_score(score: PluginScore, positions: RowColumn) -> KeptScore:
+    """One plugin's points of the nodes at these positions."""
     scored, answered = score.scored, score.answered
     of_best = answered if isinstance(answered, int) else answered[positions]
     if isinstance(scored, int):

@@ -42,15 +42,16 @@ from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.suggestion import Suggestion
 from stellwerk.backend.queued_pod import IN_FLIGHT, BindingStage, QueuedPod
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
-from stellwerk.explain.lists.owned_pods import owner_of
+from stellwerk.explain.lists.page import owner_of
+from stellwerk.explain.lists.queue import scheduled_message
 from stellwerk.explain.proposals import PluginsAsked
 from stellwerk.explain.queue_facts import (
-    QueueHistory,
     at,
     binding_facts,
     is_skipped,
     queue_facts,
 )
+from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.records import (
     DecisionRecord,
     DecisionRecords,
@@ -147,7 +148,7 @@ class Explanations:
         )
         record = self.records.of(pod.uid)
         if record is None or record.node_name != pod.node_name:
-            note = "this decision was not made here, or is no longer kept"
+            note = "this replica did not make the decision, or no longer keeps it"
             return replace(result, note=note)
         if record.nominated:
             # Only the pods that it evicted say why it went there.
@@ -167,7 +168,7 @@ class Explanations:
         return OtherNodes(
             counted_at=at(self.world.clock, why.counted_at_seconds),
             nodes=why.others,
-            reasons=_reasons(why.counts.items()),
+            reasons=reasons_of(why.counts.items()),
         )
 
     def _record(self, record: DecisionRecord) -> DecisionFields:
@@ -191,7 +192,7 @@ class Explanations:
         world, pod = self.world, entry.newest
         if is_skipped(world, entry):
             yield
-            note = "it is being deleted, is in no queue and holds no room on a node"
+            note = "it is being deleted; it is in no queue and takes no room on a node"
             return replace(self._header(pod, "terminating"), note=note)
         last_attempt = None
         if entry.attempts:
@@ -310,6 +311,7 @@ class Explanations:
             uid=pod.uid,
             scheduler_name=pod.spec.scheduler_name,
             priority=pod.priority,
+            requests=dict(pod.amounts.requests) or None,
             state="terminating" if pod.terminating else state,
             selected_by=None if selecting is None else selecting.loaded.name,
             pod_group=None if pod.group is None else pod.group.shown,
@@ -330,7 +332,7 @@ def held_gpus(pod: PodInfo) -> GpusOfPod | None:
 def _refused_words(nodes: int) -> str:
     """The reason why a pod waits although plugins let nodes pass."""
     counted = "1 node" if nodes == 1 else f"{nodes:,} nodes"
-    return f"in its last attempt extenders refused {counted} that the plugins let pass"
+    return f"in its last attempt extenders rejected {counted} that passed the plugins"
 
 
 def _preempted(key: str, victim: PreemptedBy) -> Steps[PodExplanation]:
@@ -490,7 +492,8 @@ def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
     if search.eviction:
         pods = ", ".join(search.eviction)
         would_do = (
-            f"evicting {pods} on {search.eviction_node} would do, but preemptionPolicy is Never"
+            f"evicting {pods} on {search.eviction_node} would make room, but preemptionPolicy "
+            "is Never"
         )
     candidate, post_filter = decision.candidate, decision.post_filter
     if candidate is None:
@@ -500,15 +503,8 @@ def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
     return PreemptionNow(node=candidate.node_name, victims=victims, would_do=would_do)
 
 
-def scheduled_message(pod: PodInfo) -> str:
-    """The message of the PodScheduled condition; empty: none."""
-    for condition in pod.conditions:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return str(condition.get("message") or "")
-    return ""
-
-
-def _reasons(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:
+def reasons_of(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:
+    """Rejections counted by status, the most frequent first."""
     return [
         ReasonCount(plugin=status.plugin, reasons=list(status.reasons), nodes=nodes)
         for status, nodes in sorted(counts, key=lambda each: -each[1])

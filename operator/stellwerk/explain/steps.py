@@ -47,13 +47,21 @@ def finished(steps: Steps[Result]) -> Result:
 
 def suggested(name: str, known: Iterable[str]) -> Steps[str]:
     """The `suggestion` out of any number of names; where time runs out, out of the first ones."""
-    nearest: list[str] = []
+    nearest = yield from nearest_name(name, known)
+    return suggestion(name, [] if nearest is None else [nearest])
+
+
+def nearest_name(name: str, known: Iterable[str]) -> Steps[str | None]:
+    """The name that a misspelt one nearly is, out of any number; None: none is near.
+
+    Where time runs out, it is the nearest of the first ones.
+    """
+    nearest: str | None = None
     left = iter(known)
     try:
         while names := list(islice(left, _MAX_NAMES_PER_STEP)):
-            near = misspelt(name, [*nearest, *names])
-            nearest = [] if near is None else [near]
+            nearest = misspelt(name, names if nearest is None else [nearest, *names])
             yield
     except OutOfTime:
         pass
-    return suggestion(name, nearest)
+    return nearest

@@ -1,7 +1,7 @@
-"""Decisions on a fork with what is supposed: other nodes, pods or profiles, acts of a user.
+"""Decisions on a fork with supposed changes: other nodes, pods or profiles, or acts of a user.
 
 The operator's port calls `what_if` (`serving.explanations`); `stellwerk what-if` and the page ask
-the port. Scaling, deletion, relabelling and taints are in `supposed_changes`. Invariant: pods are
+that port. Scaling, deletion, relabelling and taints are in `supposed_changes`. Invariant: pods are
 decided one after the other as the scheduler would, each placed on the fork before the next; nothing
 reaches the World itself.
 """
@@ -24,6 +24,7 @@ from stellwerk.answers.what_if import (
 )
 from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
+from stellwerk.explain.lists.page import controller_of
 from stellwerk.explain.report import explain_attempt
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
 from stellwerk.explain.supposed_changes import SupposedChanges
@@ -184,15 +185,15 @@ class _Answers:
         world = self._world
         before = self._after.get(pod.key)
         if before and not any(each.pod == before for each in self.placed):
-            message = f"its StatefulSet makes it once {before} runs"
-            self.unplaced.append(UnplacedPod(pod=pod.key, message=message, held_back=True))
+            message = f"its StatefulSet creates it once {before} runs"
+            self._gets_none(pod, message, held_back=True)
             return
         if profile is None:
-            self.unplaced.append(UnplacedPod(pod=pod.key, message=world.profiles.why_none(pod)))
+            self._gets_none(pod, world.profiles.why_none(pod))
             return
         self.followed.add(str(profile.compatibility.version))
         if pod.spec.too_complex:
-            self.unplaced.append(UnplacedPod(pod=pod.key, message=pod.spec.too_complex))
+            self._gets_none(pod, pod.spec.too_complex)
             return
         self.not_asked |= dict.fromkeys(not_asked(profile, pod))
         yield
@@ -209,9 +210,18 @@ class _Answers:
         if tried.node_name:
             self._drains.made_good(pod)
             tied = tried.tied or None
-            self.placed.append(PlacedPod(pod=pod.key, node=tried.node_name, tied=tied))
+            controller = controller_of(pod) or None
+            self.placed.append(
+                PlacedPod(pod=pod.key, node=tried.node_name, tied=tied, controller=controller)
+            )
         else:
             self.unplaced.append(_unplaced(pod, tried, held_back))
+
+    def _gets_none(self, pod: PodInfo, message: str, *, held_back: bool = False) -> None:
+        controller = controller_of(pod) or None
+        self.unplaced.append(
+            UnplacedPod(pod=pod.key, message=message, held_back=held_back, controller=controller)
+        )
 
     def _explain(self, pod: PodInfo, profile: ServedProfile) -> Steps[Attempt]:
         self.explanation, tried = yield from explain_attempt(self._world, pod, profile, self._live)
@@ -250,6 +260,7 @@ def _unplaced(pod: PodInfo, tried: Attempt, held_back: str) -> UnplacedPod:
         message=tried.message,
         would_preempt=would_preempt,
         held_back=bool(held_back),
+        controller=controller_of(pod) or None,
     )
 
 
@@ -279,7 +290,7 @@ def _add_nodes(world: World, supposed: Supposition) -> Steps[list[str]]:
         try:
             node = _parsed(manifest)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigurationError(f"addNodes[{index}] is no node: {error}") from error
+            raise ConfigurationError(f"addNodes[{index}] is not a Node: {error}") from error
         for number in range(supposed.count):
             name = node.name if supposed.count == 1 else f"{node.name}-{number + 1}"
             added = settled(_renamed(node, name, world))
@@ -411,7 +422,7 @@ def _check_names(pods: Sequence[PodInfo]) -> None:
     names = Counter(pod.key for pod in pods)
     twice = next((name for name, number in names.items() if number > 1), None)
     if twice is not None:
-        raise ConfigurationError(f"two of the pods are {twice}")
+        raise ConfigurationError(f"two of the pods have the name {twice}")
 
 
 def _without_uncordoning(
@@ -439,7 +450,7 @@ def _pod(world: World, manifest: JsonObject, max_complexity: int) -> PodInfo:
         resolve, compatibility = world.priority_classes.resolve, world.profiles.compatibility
         pod = parse_pod(unbound, resolve, max_complexity, compatibility)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"this is no pod: {error!r}") from error
+        raise ConfigurationError(f"not a Pod: {error!r}") from error
     world.nominator.remove(pod.uid)
     world.pod_groups.put_pod(pod, pod.group)
     return pod

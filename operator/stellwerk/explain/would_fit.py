@@ -130,8 +130,8 @@ class AlikeProofs:
                 # On the others it is not known.
                 would_do = len(self.others) + 1
                 words += (
-                    f" or another: {would_do} would do on the {self.looked_at} of "
-                    f"{self.nodes:,} nodes that were tried"
+                    f" or another: {would_do} would work, of {self.looked_at} tried among "
+                    f"{self.nodes:,} nodes"
                 )
             elif left:
                 words += f" or {left:,} more"

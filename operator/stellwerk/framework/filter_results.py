@@ -1,8 +1,8 @@
-"""The verdicts of every filter on every node for one pod, whichever filter came first.
+"""The verdict of every filter on every node for one pod, even where an earlier filter rejects.
 
-Explanations begin with them, and the cycle state for `explain` and `propose` of plugins holds them.
-Invariant: every node is accounted for. A node that no filter rejects here, but that is not
-feasible, is counted as rejected by PreFilter or by pods nominated to it.
+Explanations begin with these verdicts, and plugins find them in the cycle state of `explain` and
+`propose`. Invariant: every node is accounted for. A node that no filter rejects here, but that is
+not feasible, is counted as rejected by PreFilter or by pods nominated to it.
 """
 
 from collections.abc import Mapping, Sequence

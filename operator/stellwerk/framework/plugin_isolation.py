@@ -1,9 +1,9 @@
-"""The wrapper of plugins that do not come with Stellwerk: their faults end at the attempt.
+"""The wrapper of plugins from other packages: a fault ends the attempt and nothing else.
 
 The assembly wraps each such plugin. Plugins that come with Stellwerk are called directly, and pay
 nothing. Invariants: a call of an isolated plugin returns the form that its extension point asks
-for, or raises a PluginFailure that names plugin and point. Where its answers are cached by a part
-of the pod, the plugin can read only that part.
+for, or raises a PluginFailure that names plugin and point. If answers are cached by a part of the
+pod, the plugin can read only that part.
 """
 
 import logging
@@ -217,9 +217,9 @@ class IsolatedPlugin:
         """
         self.filter_reuse = self.score_reuse = Reuse.NEVER
         self.distrusted = (
-            f"its {point} gave another answer for node {node_name} than the one that was kept for "
-            f"the same {key}; what it says depends on more than it declares, and it is asked in "
-            "every cycle now"
+            f"its {point} gave another answer for node {node_name} than the reused one for the "
+            f"same {key}: the answer depends on more than the plugin declares. It is now called "
+            "in every cycle"
         )
         logger.warning("plugin %s: %s", self.name, self.distrusted)
 
@@ -314,8 +314,8 @@ class IsolatedPlugin:
     def _named(self, point: str, failure: BaseException) -> PluginFailure:
         if isinstance(failure, PluginFailure):
             return failure
-        words = str(failure) if isinstance(failure, PluginViolation) else _words(failure)
-        return PluginFailure(self.name, point, words)
+        kind = "" if isinstance(failure, PluginViolation) else f"{type(failure).__name__}: "
+        return PluginFailure(self.name, point, f"{kind}{failure}")
 
     def checked_filter(self, answer: object, arguments: tuple[Any, ...]) -> FilterResult:
         """Verdicts with codes for every row, and statuses that are isolated, too."""
@@ -378,7 +378,9 @@ class KeyedPod:
         if name in self._fields:
             # A resize of the pod may have given it amounts of its own.
             return getattr(self._pod.spec if name == "amounts" else self._pod, name)
-        raise AttributeError(f"pod.{name} is no part of what the answer is kept by: {self._remedy}")
+        raise AttributeError(
+            f"pod.{name} is not part of the key by which answers are reused: {self._remedy}"
+        )
 
 
 def _has_default_key(plugin: Plugin, key: str) -> bool:
@@ -397,8 +399,8 @@ def _with_spec_alone(
         else "has whatever else they depend on"
     )
     remedy = (
-        f"with {reuse}, answers are kept for pods of the same spec; give {plugin} a {key} that "
-        f"{key_that}, or leave {reuse} at Reuse.NEVER"
+        f"with {reuse}, answers are reused for pods of the same spec. Give {plugin} a {key} "
+        f"that {key_that}, or leave {reuse} at Reuse.NEVER"
     )
     return lambda state, pod, nodes: own(state, KeyedPod(pod, _SPEC_FIELDS, remedy), nodes)
 
@@ -408,7 +410,9 @@ def _within_scope(own: QueueingHintFn, scope: HintScope) -> QueueingHintFn:
     fields = _FIELDS_BY_SCOPE.get(scope)
     if fields is None:
         return own
-    remedy = f"with HintScope.{scope.name}, hints are kept for pods alike; name a wider scope"
+    remedy = (
+        f"with HintScope.{scope.name}, hints are reused for pods that are alike. Name a wider scope"
+    )
     return lambda pod, change: own(cast("PodInfo", KeyedPod(pod, fields, remedy)), change)
 
 
@@ -675,7 +679,3 @@ def _column(answer: object, rows: int, what: str) -> np.ndarray[Any, np.dtype[An
     if column.dtype.kind not in "iu":
         raise PluginViolation(f"{what} of type {column.dtype}, not integers")
     return column
-
-
-def _words(failure: BaseException) -> str:
-    return f"{type(failure).__name__}: {failure}"

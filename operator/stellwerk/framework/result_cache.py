@@ -141,7 +141,9 @@ class CachedStatuses:
             rows = np.fromiter(changed, np.intp, len(changed))
             rows = rows[alive[rows]]
         if len(rows):
-            self._write(rows, ask(NodeView(self._snapshot, rows)))
+            statuses, code_of = ask(NodeView(self._snapshot, rows)), self._code_of
+            codes = [code_of.setdefault(status, len(code_of)) for status in statuses.different]
+            self._codes[rows] = np.array(codes, np.int32)[statuses.codes]
         self._cursor.catch_up(pod)
 
     @property
@@ -153,11 +155,6 @@ class CachedStatuses:
     def at(self, rows: RowColumn) -> StatusColumn:
         """The statuses of some rows."""
         return StatusColumn(list(self._code_of), self._codes[rows])
-
-    def _write(self, rows: RowColumn, statuses: StatusColumn) -> None:
-        code_of = self._code_of
-        codes = [code_of.setdefault(status, len(code_of)) for status in statuses.different]
-        self._codes[rows] = np.array(codes, np.int32)[statuses.codes]
 
 
 class SpecColumns:

@@ -302,7 +302,9 @@ class NumberSource(Protocol):
     """Numbers from outside of what is watched, read again and again beside the cycle.
 
     What is read is shown as an object of `kind` with that `name`, as `Handle.objects` has it, in
-    journals and in forks; a reading that fails leaves the last one in place.
+    journals and in forks; a reading that fails leaves the last one in place. A source that reads a
+    Secret may have a `profile_name`, that of its Handle: the profile's condition SecretsUsable then
+    says which address the Secret does not allow.
     """
 
     kind: str
@@ -311,6 +313,8 @@ class NumberSource(Protocol):
 
     async def read(self, client: ClusterClient, web: Web) -> object:
         """Return an answer.
+
+        Credentials come from `read_secret`, which gives them for one address.
 
         Raises:
             Exception: it cannot be had; the text is logged and counted.

@@ -31,7 +31,7 @@ class WatchedKind:
     served_as: str = ""
     """The API's name of the kind, if another kind of that name is watched, too; empty: `kind`."""
     optional: bool = False
-    """Whether most clusters do without it: nothing waits for its first list."""
+    """Whether most clusters do without it, so that its absence is nothing to warn of."""
     readable: tuple[str, ...] = ()
     """Every version that can be read, newest first, if releases serve different ones."""
 

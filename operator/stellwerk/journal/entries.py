@@ -116,6 +116,7 @@ class GroupBegun:
     """The numbers of finished members that have each role."""
     known_to_end: Sequence[str] | None = None
     """Uids of the pods in whose place room may be kept; None: of all."""
+    keeps_part: bool = False
 
 
 @dataclass(slots=True)

@@ -2,9 +2,9 @@
 
 What-if, plans, trials of plugins and suggestions suppose acts: cordon and uncordon, add, relabel,
 taint and untaint; a drain is a cordon and evictions (`explain.what_if`). Acts on other objects,
-scaling and deletion, are in `explain.supposed_changes`. It stands alone because each caller must
-mean the same act. Invariant: a supposed node is as the API server shows the real
-one once the node lifecycle controller has acted, which a test does with the embedded cluster's.
+scaling and deletion, are in `explain.supposed_changes`. All callers share it, so that an act means
+the same everywhere. Invariant: a supposed node equals the real one after the node lifecycle
+controller has acted. A test compares both on the embedded cluster.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,9 @@
 """A pod as the scheduler sees it: parsed once per change, sharing what many pods have in common.
 
-Whole pods do not repeat, but three parts do. A `SchedulingSpec` (what the pod asks for) and a
-`LabelSet` (namespace and labels) are interned and compared by identity; a `PodInfo` is the small
-rest. Called by event handlers and `decide`. Invariant: a record says all that the scheduler ever
-asks of a pod; the object itself need not be kept.
+Whole pods differ, but their parts repeat. A `SchedulingSpec` (what the pod asks for) and a
+`LabelSet` (namespace and labels) are interned and compared by identity. A `PodInfo` is the small
+part that differs. Called by event handlers and `decide`. Invariant: a record has everything that
+the scheduler reads of a pod, so the object itself is not kept.
 """
 
 import sys
@@ -86,6 +86,9 @@ class PodDetails:
     """Whether its condition Ready is True; budgets may let others go."""
     deletion_cost: int
     """The cost that ReplicaSets compare when they have too many pods; nearly always 0."""
+    created: str
+    """metadata.creationTimestamp of a pod without a node; empty: it has one, or the time is not
+    known. Bound pods of a workload differ in it, and could not share their details."""
     conditions: tuple[JsonObject, ...] = ()
     """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
     volumes: tuple[PodVolume, ...] = ()
@@ -172,6 +175,11 @@ class PodInfo:
         return self.details.deletion_cost
 
     @property
+    def created(self) -> str:
+        """metadata.creationTimestamp of a pod without a node; empty: not known."""
+        return self.details.created
+
+    @property
     def condition_types(self) -> tuple[str, ...]:
         """The types of all conditions in their order, which patches have to name."""
         return self.details.condition_types
@@ -256,14 +264,16 @@ _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 _details: WeakValueDictionary[Hashable, PodDetails] = WeakValueDictionary()
 _owners: dict[tuple[str, str, str], tuple[str, str, str]] = {}
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
-_MANY: Final = 1024
-"""Lists of condition types that are shared; made-up ones beyond them cost their pods memory."""
-_MANY_OWNERS: Final = 8192
+_MAX_SHARED_TYPE_LISTS: Final = 1024
+"""Lists of condition types that pods share. Lists beyond them, which are made up, cost their pods
+memory."""
+_MAX_SHARED_OWNERS: Final = 8192
 """Owners that are shared at a time; in a list the pods of an owner stand side by side."""
-_LONGEST_OWNER: Final = 1024
-"""Kind, name and uid of longer ones, which no controller has, are each pod's own."""
-_FEW: Final = 16
-"""Lists of more types are not shared."""
+_MAX_SHARED_OWNER_CHARACTERS: Final = 1024
+"""Characters of an owner's kind, name and uid. A longer owner, which no controller has, is not
+shared."""
+_MAX_SHARED_TYPES: Final = 16
+"""Condition types of a list that is shared."""
 _CLAIM_REPORTS: Final = frozenset({"resourceClaimStatuses", "extendedResourceClaimStatus"})
 """The fields of status that name claims which were made for the pod."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
@@ -310,11 +320,12 @@ def parse_pod(
     # Of a pod that is going, preemption asks whether it was a victim.
     keeps_conditions = terminating or not node_name
     conditions = status.get("conditions") or ()
-    volumes = _volumes(name, spec, shared) if spec.get("volumes") else ()
+    has_volumes = bool(spec.get("volumes")) and not shared.too_complex
+    volumes = parse_volumes(name, spec["volumes"]) if has_volumes else ()
     conditions_kept = tuple(conditions) if keeps_conditions else ()
     claims = None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status)
     extended = () if node_name else _extended_requests(spec, shared)
-    annotations = metadata.get("annotations")
+    started, annotations = status.get("startTime"), metadata.get("annotations")
     devices = annotations.get(DEVICE_IDS) if annotations else None
     # The first fields of PodDetails in their order, and the key under which pods share one.
     alike = (
@@ -330,6 +341,7 @@ def parse_pod(
         parse_device_ids(text_or_empty(devices)) if devices and node_name else (),
         any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions),
         deletion_cost(annotations) if annotations else 0,
+        "" if node_name else text_or_empty(metadata.get("creationTimestamp")),
     )
     is_own = bool(conditions_kept or volumes or claims or extended)
     details = None if is_own else _details.get(alike)
@@ -348,14 +360,10 @@ def parse_pod(
         amounts=amounts,
         node_name=node_name,
         terminating=terminating,
-        started_seconds=_seconds(status.get("startTime")),
+        started_seconds=parse_moment(started).timestamp() if started else None,
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
         details=details,
     )
-
-
-def _seconds(timestamp: object) -> float | None:
-    return parse_moment(timestamp).timestamp() if timestamp else None
 
 
 def _group(spec: JsonObject, label_set: LabelSet) -> PodGroupKey | None:
@@ -366,10 +374,6 @@ def _group(spec: JsonObject, label_set: LabelSet) -> PodGroupKey | None:
         return PodGroupKey(WORKLOAD_API, label_set.namespace, name)
     name = label_set.labels.get(COSCHEDULING_LABEL, "")
     return PodGroupKey(COSCHEDULING_API, label_set.namespace, name) if name else None
-
-
-def _volumes(name: str, spec: JsonObject, shared: SchedulingSpec) -> tuple[PodVolume, ...]:
-    return () if shared.too_complex else parse_volumes(name, spec["volumes"])
 
 
 def _extended_requests(spec: JsonObject, shared: SchedulingSpec) -> tuple[ContainerRequests, ...]:
@@ -384,8 +388,10 @@ def _intern_types(conditions: Sequence[JsonObject]) -> tuple[str, ...]:
     found = _condition_types.get(types)
     if found is not None:
         return found
-    is_long = len(types) > _FEW or max(map(len, types), default=0) > _MANY
-    if not is_long and len(_condition_types) < _MANY:
+    is_long = (
+        len(types) > _MAX_SHARED_TYPES or max(map(len, types), default=0) > _MAX_SHARED_TYPE_LISTS
+    )
+    if not is_long and len(_condition_types) < _MAX_SHARED_TYPE_LISTS:
         _condition_types[types] = types
     return types
 
@@ -404,9 +410,9 @@ def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:
         if owner.get("controller"):
             kind = f"{owner['apiVersion']} {owner['kind']}"
             found = (kind, text(owner["name"]), text(owner["uid"]))
-            if sum(map(len, found)) > _LONGEST_OWNER:
+            if sum(map(len, found)) > _MAX_SHARED_OWNER_CHARACTERS:
                 return found
-            if len(_owners) >= _MANY_OWNERS:
+            if len(_owners) >= _MAX_SHARED_OWNERS:
                 _owners.clear()
             return _owners.setdefault(found, found)
     return None

@@ -71,9 +71,10 @@ def exact_amount(text: str | float) -> int:
 
 def resources_json(spec: JsonObject) -> bytes:
     """The part of a pod's spec that `read_resources` reads."""
+    init_containers = spec.get("initContainers") or ()
     return orjson.dumps(
         (
-            [(each.get("resources"), each.get("restartPolicy")) for each in _init(spec)],
+            [(each.get("resources"), each.get("restartPolicy")) for each in init_containers],
             [each.get("resources") for each in spec.get("containers") or ()],
             spec.get("resources"),
             spec.get("overhead"),
@@ -84,10 +85,6 @@ def resources_json(spec: JsonObject) -> bytes:
 def read_resources(text: bytes) -> PodResources:
     """The resources that `resources_json` wrote."""
     return _known(text) if len(text) <= _KEPT_CHARACTERS else _read(text)
-
-
-def _init(spec: JsonObject) -> Iterable[JsonObject]:
-    return spec.get("initContainers") or ()
 
 
 def _read(text: bytes) -> PodResources:

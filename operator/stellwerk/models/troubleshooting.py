@@ -22,7 +22,8 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 _CELLS: Final = re.compile(r"(?<!\\)\|")
 _NO_LETTER: Final = re.compile(r"[^a-z0-9]+")
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]*\)")
-_LONGEST: Final = 60
+_MAX_ANCHOR_CHARACTERS: Final = 60
+"""Characters of a message in the address of its section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def address(entry: Entry) -> str:
 
 def anchor(text: str) -> str:
     """The name of the place of an entry that begins so."""
-    return _NO_LETTER.sub("-", text.lower()).strip("-")[:_LONGEST].strip("-") or "any"
+    return _NO_LETTER.sub("-", text.lower()).strip("-")[:_MAX_ANCHOR_CHARACTERS].strip("-") or "any"
 
 
 @cache

@@ -1,7 +1,7 @@
-"""NodeResourcesFit: a node must have enough of each requested resource; a score by its use.
+"""NodeResourcesFit: a node must have enough of each requested resource; usage gives its score.
 
-The plugin also wakes rejected pods when resources become free (queueing hints; `FreedRoom` judges
-the end of other pods), and proposes smaller requests and larger nodes to explanations.
+The plugin also wakes rejected pods when resources become free (queueing hints; `FreedRoom` decides
+for the end of other pods), and proposes smaller requests and larger nodes to explanations.
 Invariant: the filter counts requests as they are. Scoring counts 100m and 200 MiB for containers
 that request nothing, and ignores pod-level requests of the incoming pod (v1.36).
 """

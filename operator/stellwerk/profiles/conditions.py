@@ -1,13 +1,13 @@
-"""The conditions in the status of a SchedulerProfile: what each says, and why.
+"""The conditions in the status of a SchedulerProfile: the meaning and the reasons of each.
 
 `ProfileStatusWriter` writes them and lists them; `spec/status_fields.py` has their schema. Each
-function makes the statement of one condition. Invariant: Accepted and Active are always stated,
-Overlapping for every profile with a selector. The others are stated only after something was wrong
-once, and from then on.
+function computes one condition. Invariant: Accepted, Active and Ready are always present,
+Overlapping for every profile with a selector, and Stalled while Ready is False. Another condition
+appears at the first fault, and stays.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -27,6 +27,11 @@ ACCEPTED: Final = "Accepted"
 """The newest version is valid and free of conflicts."""
 ACTIVE: Final = "Active"
 """A version schedules pods, or decides beside another profile."""
+READY: Final = "Ready"
+"""The newest version acts as it is written. Flux, Helm and Argo CD read it."""
+STALLED: Final = "Stalled"
+"""Ready is False and stays so until an object or a flag is changed (kstatus). It is stated only
+while it is True, as kstatus asks for."""
 OVERLAPPING: Final = "Overlapping"
 """Pods that the selector matches are matched by the selector of another profile."""
 OBJECTS_SEEN: Final = "ObjectsSeen"
@@ -37,6 +42,8 @@ EXTENDER_FILES: Final = "ExtenderFilesUsable"
 """The files that extenders name can be used."""
 EXTENDER_ADDRESSES: Final = "ExtenderAddressesAllowed"
 """The administrator allows the addresses of the extenders."""
+SECRETS: Final = "SecretsUsable"
+"""The Secrets that a profile names allow the addresses to which it has them sent."""
 PLUGINS_TRUSTED: Final = "PluginsTrusted"
 """No plugin was found whose kept answers were wrong."""
 _DEPENDS_ON: Final = {
@@ -52,6 +59,8 @@ MAX_NAMED_OVERLAPS: Final = 3
 
 Statement: TypeAlias = tuple[str, str, str, str]
 """(type, status, reason, message) of a condition."""
+RefusedSources: TypeAlias = Callable[[str], Sequence[str]]
+"""Profile's schedulerName → the Secrets of its plugins' sources that refuse their addresses."""
 
 
 def conditions(
@@ -60,6 +69,7 @@ def conditions(
     entry: ProfileEntry,
     before: JsonObject,
     overlaps: Statement | None,
+    refused_sources: RefusedSources,
 ) -> list[JsonObject]:
     """The conditions of a profile.
 
@@ -69,6 +79,7 @@ def conditions(
         entry: the profile with its verdict.
         before: its status as last written.
         overlaps: the statement of `overlap`, as of the last count.
+        refused_sources: the sources of numbers that get no Secret.
     """
     refusal, serving = entry.refusal, entry.serving
     remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
@@ -79,12 +90,15 @@ def conditions(
     )
     pods = pods_of(world.profiles, serving) if serving is not None else ""
     lacking = objects_seen(world, serving, before)
+    active = _activity(entry, serving, pods)
+    usable = list(usability_statements(extenders, serving, before, refused_sources))
     statements = (
         accepted,
-        _activity(entry, serving, pods),
+        active,
+        *readiness_statements(accepted, active, usable),
         overlaps,
         lacking,
-        *extender_statements(extenders, serving, before),
+        *usable,
         credential_statement(entry.newest, before),
         distrust_statement(world.profiles, serving, before),
     )
@@ -109,11 +123,11 @@ def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | No
         return None
     got, lost = profiles.overlaps.of(serving.scheduler_name)
     said = [
-        *_said(profiles, got, 'the younger SchedulerProfile "{}" matches {} of this selector, too'),
+        *_said(profiles, got, 'the younger SchedulerProfile "{}" also matches {} of this selector'),
         *_said(profiles, lost, 'the older SchedulerProfile "{}" got {} of this selector'),
     ]
     if not said:
-        return OVERLAPPING, "False", "NoOverlap", "no pod was matched by another selector, too"
+        return OVERLAPPING, "False", "NoOverlap", "no pod was also matched by another selector"
     more = len(said) - MAX_NAMED_OVERLAPS
     if more > 0:
         said[MAX_NAMED_OVERLAPS:] = [f"and {more} more profiles"]
@@ -156,14 +170,23 @@ def distrust_statement(
     return None
 
 
-def extender_statements(
-    extenders: ExtenderPool, serving: LoadedProfile | None, before: JsonObject
-) -> Iterator[Statement | None]:
-    """The statements on files and addresses of extenders; None: there is no doubt of them."""
-    lacks = ExtenderLacks() if serving is None else extenders.lacks(serving.spec.extenders)
+def usability_statements(
+    extenders: ExtenderPool,
+    serving: LoadedProfile | None,
+    before: JsonObject,
+    refused_sources: RefusedSources,
+) -> Iterator[Statement]:
+    """The statements on files, addresses and Secrets; none of those that were never in doubt."""
+    lacks: ExtenderLacks = ExtenderLacks()
+    sources: Sequence[str] = ()
+    if serving is not None and not serving.spec.shadow_of:  # a shadow asks and reads nothing
+        lacks = extenders.lacks(serving.spec.extenders)
+        sources = refused_sources(serving.scheduler_name)
+    secrets = "; ".join(filter(None, (lacks.secrets, *sources)))
     for type_, reason, lack in (
         (EXTENDER_FILES, "NotUsable", lacks.files),
         (EXTENDER_ADDRESSES, "NotAllowed", lacks.addresses),
+        (SECRETS, "NotAllowed", secrets),
     ):
         if lack:
             yield type_, "False", reason, shown(lack)
@@ -182,8 +205,8 @@ def credential_statement(newest: LoadedProfile | None, before: JsonObject) -> St
                 fields += inline_credentials(args, path)
     if fields:
         message = (
-            f"{', '.join(fields)}: readable to all who read profiles or their history; the next "
-            "minor version refuses it. Put it into a Secret, and name that by secretRef"
+            f"{', '.join(fields)}: all who may read profiles or their history can read it, "
+            "and the next minor version refuses it. Put it into a Secret and name that in secretRef"
         )
         return INLINE_CREDENTIALS, "True", "CredentialsInProfile", shown(message)
     if find_condition(before, INLINE_CREDENTIALS):
@@ -205,15 +228,31 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> 
         reason = entry.refusal.reason if entry.refusal else "NotServing"
         return ACTIVE, "False", reason, "no version of this profile schedules pods"
     if entry.refusal is not None:
-        message = f"generation {serving.generation} goes on until a newer one is accepted"
+        message = f"generation {serving.generation} stays active until a newer one is accepted"
         return ACTIVE, "True", "LastGoodVersion", message
     if serving.spec.shadow_of:
         if PROMOTION_ANNOTATION in (entry.obj["metadata"].get("annotations") or {}):
-            message = f"stellwerk promote {entry.name} was interrupted; promoting again finishes it"
+            message = f"stellwerk promote {entry.name} was interrupted; run it again to finish it"
             return ACTIVE, "True", "PromotionUnfinished", message
-        message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
+        message = f'shadows SchedulerProfile "{serving.spec.shadow_of}"'
         return ACTIVE, "True", "Shadowing", message
     return ACTIVE, "True", "Serving", f"schedules {pods}"
+
+
+def readiness_statements(
+    accepted: Statement, active: Statement, usable: Iterable[Statement]
+) -> Iterator[Statement]:
+    """The statements that kstatus reads: Ready, and Stalled with the same reason if it is False.
+
+    A profile is ready if its newest version acts as written: it is accepted, active, and gets the
+    files, addresses and Secrets that it names. An older version that goes on is not enough.
+    """
+    faults = (each for each in (accepted, active, *usable) if each[1] != "True")
+    fault = next(faults, None)
+    _, _, reason, message = fault or active
+    yield READY, "False" if fault else "True", reason, message
+    if fault:
+        yield STALLED, "True", reason, message
 
 
 def _stated(statement: Statement, generation: int, before: JsonObject, now: datetime) -> JsonObject:

@@ -51,6 +51,9 @@ class ProfileEntry:
     refusal: Refusal | None = None
     """The verdict on the newest version: its flaw, or its conflict with another profile; None: it
     is accepted."""
+    is_judged: bool = False
+    """Whether `serving` and `refusal` are of the newest version. A profile that comes in the middle
+    of a scheduling cycle, or with many others, is judged a little later."""
     activity: ProfileActivity = field(default_factory=ProfileActivity)
 
     @property

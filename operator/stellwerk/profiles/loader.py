@@ -176,6 +176,7 @@ class ProfileLoader:
 
     def _load(self, entry: ProfileEntry, parsed: LoadedProfile | ProfileError) -> None:
         """Take the newest version of an object, or its flaw."""
+        entry.is_judged = False
         entry.lacks_plugin = isinstance(parsed, UnknownPluginError)
         if isinstance(parsed, ProfileError):
             reason = NOT_ALLOWED if isinstance(parsed, DestinationError) else INVALID
@@ -320,7 +321,7 @@ class ProfileLoader:
         while not self._make_frameworks(winners, group.scheduler_names, changed):
             winners = self._choose(entries)
         for entry in entries.values():
-            entry.serving = None
+            entry.serving, entry.is_judged = None, True
         for entry, profile in winners:
             entry.serving = profile
             if profile is entry.newest and profile is not entry.good:

@@ -12,6 +12,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
@@ -184,14 +185,6 @@ class _Steps(Generic[Answer]):
             try:
                 sent = yield waited_for
             except BaseException as thrown:  # noqa: BLE001 handed on to the plugin
-                step = _throwing(steps, thrown)
+                step = partial(steps.throw, thrown)
             else:
-                step = _sending(steps, sent)
-
-
-def _throwing(steps: Generator[Any, Any, Any], thrown: BaseException) -> Callable[[], Any]:
-    return lambda: steps.throw(thrown)
-
-
-def _sending(steps: Generator[Any, Any, Any], sent: object) -> Callable[[], Any]:
-    return lambda: steps.send(sent)
+                step = partial(steps.send, sent)

@@ -122,7 +122,8 @@ class Shadow:
         try:
             with world.objects.before(assumptions):
                 own = decide(world, pod, self.profile, CycleState())
-            difference = self._compared(world, decision, own)
+            key, now = decision.search.pod.key, world.clock.now()
+            difference = self._weighed(now, key, decision.node_name, decision.failure, own)
         except Exception:
             self.failed += 1
             if self.failed == 1:
@@ -237,10 +238,6 @@ class Shadow:
                 world.cache.assume_pod(assumed)
                 world.nominator.remove(pod.uid)
                 served.framework.binding.reserve(state, assumed, chosen)
-
-    def _compared(self, world: World, decision: Decision, own: Decision) -> Difference | None:
-        key, now = decision.search.pod.key, world.clock.now()
-        return self._weighed(now, key, decision.node_name, decision.failure, own)
 
     def _weighed(  # noqa: PLR0911 one answer after the other
         self, now: datetime, key: str, chosen: str, failure: Failure | None, own: Decision
@@ -437,7 +434,7 @@ class Shadows:
             guard=self.services.guard,
             now_seconds=world.clock.monotonic,
         )
-        logger.info("SchedulerProfile %s decides beside %s", profile.name, profile.spec.shadow_of)
+        logger.info("SchedulerProfile %s shadows %s", profile.name, profile.spec.shadow_of)
         return Shadow(ServedProfile(profile, Assembly(profile, services).framework, random=random))
 
 

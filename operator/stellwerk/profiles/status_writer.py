@@ -20,6 +20,7 @@ from stellwerk.backend.queued_pod import Place
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.profiles.conditions import (
     ACCEPTED,
+    RefusedSources,
     Statement,
     conditions,
     find_condition,
@@ -32,7 +33,7 @@ from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL
 from stellwerk.scheduler.api_dispatcher import APIDispatcher
 from stellwerk.world.world import World
 from stellwerk_kube.clock import rfc3339_seconds
-from stellwerk_kube.errors import NotFound, SchedulerError
+from stellwerk_kube.errors import Conflict, NotFound, SchedulerError
 from stellwerk_kube.json_values import JsonObject, without_nulls
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,8 @@ class ProfileStatusWriter:
     loader: ProfileLoader
     dispatcher: APIDispatcher
     may_write: Callable[[], bool] = lambda: True
+    refused_sources: RefusedSources = lambda _: ()
+    """The Secrets of plugins' sources that refuse their addresses, by schedulerName."""
     _written: dict[str, _Written] = field(default_factory=dict)
     """By uid of the object."""
     _next: int = 0
@@ -96,7 +99,7 @@ class ProfileStatusWriter:
             try:
                 await self.write_changed()
             except Exception:
-                logger.exception("the status of profiles could not be worked out")
+                logger.exception("the status of profiles could not be computed")
             await asyncio.sleep(STATUS_ROUND_SECONDS)
 
     async def write_changed(self) -> None:
@@ -112,7 +115,8 @@ class ProfileStatusWriter:
         pending = await self._pending() if due else {}
         for number, entry in enumerate(entries, 1):
             written = self._written[entry.uid]
-            if written.retry_seconds <= now:
+            # Until a profile is judged, its status says what holds for the generation before.
+            if entry.is_judged and written.retry_seconds <= now:
                 await self._write(entry, pending if entry.uid in due else None)
             if number % STATUSES_PER_SLICE == 0:
                 await asyncio.sleep(0)
@@ -159,11 +163,22 @@ class ProfileStatusWriter:
             return
         if pending is not None:
             written.due_seconds = now + MIN_COUNTS_SECONDS
+        await self._send(entry, written, patch)
+
+    async def _send(self, entry: ProfileEntry, written: _Written, patch: JsonObject) -> None:
+        """Write a patch into the status of the object that was judged, and of no other.
+
+        An object that was made anew under the name, or edited meanwhile, gets its own verdict.
+        """
+        metadata, now = entry.obj["metadata"], self.world.clock.monotonic()
+        judged = {key: metadata[key] for key in ("uid", "resourceVersion") if key in metadata}
+        path = f"/apis/{API_VERSION}/{PLURAL}/{entry.name}/status"
         try:
-            path = f"/apis/{API_VERSION}/{PLURAL}/{entry.name}/status"
-            # With the uid: a profile that was made anew under the name gets its own verdict.
-            identity = {"metadata": {"uid": entry.uid}} if entry.uid else {}
-            stored = await self.dispatcher.client.patch(path, {**identity, "status": patch})
+            stored = await self.dispatcher.client.patch(path, {"metadata": judged, "status": patch})
+        except Conflict as conflict:
+            # The watch will show what it is now, and one of the next rounds writes about that.
+            logger.debug("SchedulerProfile %s has changed: %s", entry.name, conflict)
+            written.due_seconds = now
         except NotFound:
             # Gone; or the cluster has an older definition of the kind, without a status.
             written.retry_seconds = now + STATUS_RETRY_SECONDS
@@ -175,14 +190,20 @@ class ProfileStatusWriter:
         else:
             # The watch will show it. Until then the next round compares with what was stored.
             if stored["metadata"].get("uid") == entry.uid:
-                entry.obj = {**entry.obj, "status": stored.get("status") or {}}
+                version = stored["metadata"].get("resourceVersion")
+                entry.obj = {
+                    **entry.obj,
+                    "metadata": {**metadata, "resourceVersion": version},
+                    "status": stored.get("status") or {},
+                }
 
     def described(self) -> Iterator[ProfileObject]:
         """The objects with their conditions as they are or are about to be written, one by one."""
         for entry in list(self.loader.entries.values()):
             overlaps = overlap(self.world.profiles, entry.serving)
             verdict = self._verdict(entry, entry.obj.get("status") or {}, overlaps)
-            conditions = [_answered(each) for each in verdict["conditions"]]
+            said = verdict["conditions"] if entry.is_judged else ()
+            conditions = [_answered(each) for each in said]
             yield ProfileObject(name=entry.name, generation=entry.generation, conditions=conditions)
 
     def _verdict(
@@ -191,7 +212,9 @@ class ProfileStatusWriter:
         """The status of a profile without the counts: its conditions and its last good version."""
         status: JsonObject = {
             "observedGeneration": entry.generation,
-            "conditions": conditions(self.world, self.loader.extenders, entry, before, overlaps),
+            "conditions": conditions(
+                self.world, self.loader.extenders, entry, before, overlaps, self.refused_sources
+            ),
         }
         if entry.good is not None:
             status["lastGoodGeneration"] = entry.good.generation

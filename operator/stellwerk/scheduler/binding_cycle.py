@@ -25,6 +25,7 @@ from stellwerk.scheduler.gangs.group_permit import GroupPermit
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.waiting_pods_map import PermitWaitingPod, WaitingPodsMap
 from stellwerk.world.decide import Failure, release, undo_binding
+from stellwerk.world.gangs.group_reservation import kept_node
 from stellwerk.world.pod_status import NominatingInfo, nomination_patch
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -32,7 +33,7 @@ from stellwerk_kube.errors import SchedulerError
 
 logger = logging.getLogger(__name__)
 
-_FOR_THE_SERVER: Final = ("the API server to take the binding",)
+_FOR_THE_SERVER: Final = ("the API server to accept the binding",)
 """The text that explanations show for a binding at the point Bind."""
 
 
@@ -75,11 +76,11 @@ class BindingCycle:
     async def run(self, attempt: BindingAttempt) -> None:
         """Bind the pod, or undo everything."""
         try:
-            await self._run(attempt)
+            await self._bind_or_undo(attempt)
         finally:
             attempt.profile.framework.metrics_recorder.attempt(attempt.state)
 
-    async def _run(self, attempt: BindingAttempt) -> None:
+    async def _bind_or_undo(self, attempt: BindingAttempt) -> None:
         assumed, profile = attempt.assumed, attempt.profile
         try:
             failure = await self._bind(attempt)
@@ -215,10 +216,14 @@ class BindingCycle:
         `undo_binding` has the order: Unreserve of each plugin, the cache forgets the pod, others
         are woken as by its end, and it goes to podErrorBackoffQ, or to the unschedulable ones where
         Permit rejected it. Then `FailureHandler.carry_out` records the event FailedScheduling and
-        puts the condition PodScheduled=False, whose reason is SchedulerError after an error.
+        puts the condition PodScheduled=False, whose reason is SchedulerError after an error. The
+        room stays a member's whose gang is being bound: others of its priority would take it.
         """
-        profile = attempt.profile
-        failure.nomination = NominatingInfo("", in_any_case=attempt.announced)
+        profile, node_name = attempt.profile, ""
+        if attempt.assumed.group is not None and not failure.rejected:
+            is_permitted = attempt.permit is not None and attempt.permit.is_given
+            node_name = kept_node(self.world, profile, attempt.assumed, is_permitted=is_permitted)
+        failure.nomination = NominatingInfo(node_name, in_any_case=attempt.announced)
         effects = undo_binding(
             self.world,
             attempt.queued,

@@ -260,9 +260,11 @@ class EventHandlers(WatchHandlers):
         else:
             return None
         prepared = PreparedObject(obj, partial(_well_formed, parse))
-        if kind != "Pod" or _says_priority(obj):
+        spec = obj.get("spec")
+        if kind != "Pod" or (isinstance(spec, dict) and spec.get("priority") is not None):
             self._prepared[id(obj)] = prepared
-        # Of another pod the compiled spec is interned: handling the event finds it.
+        # A pod without a priority is parsed again, with that of its class. Its compiled spec is
+        # interned, and found then.
         return prepared
 
     def _parsed(self, parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Parsed:
@@ -552,11 +554,6 @@ def _well_formed(parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Pars
 
 def _labels(obj: JsonObject) -> Mapping[str, str]:
     return text_map(obj["metadata"].get("labels"))
-
-
-def _says_priority(pod: JsonObject) -> bool:
-    spec = pod.get("spec")
-    return isinstance(spec, dict) and spec.get("priority") is not None
 
 
 def _uid(metadata: JsonObject) -> str:

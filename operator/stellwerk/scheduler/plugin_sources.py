@@ -15,7 +15,7 @@ from weakref import WeakSet
 from typing_extensions import override
 
 from stellwerk.framework.services import NumberSources
-from stellwerk_kube.errors import in_words
+from stellwerk_kube.errors import SecretRefusedError, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -56,6 +56,8 @@ class PluginSources(NumberSources):
         self._metrics = metrics
         self._may_write = may_write
         self._sources: dict[tuple[str, str], WeakSet[NumberSource]] = {}
+        self._refused: dict[tuple[str, str], str] = {}
+        """The sources whose Secret does not allow the address, and what its owner has to write."""
         self._repeated: dict[str, WeakSet[PeriodicTask]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._synced: set[str] = set()
@@ -97,6 +99,19 @@ class PluginSources(NumberSources):
         elif self._begin(self._repeat(task.name)):
             self._repeated[task.name] = WeakSet([task])
 
+    def refused_secrets(self, profile_name: str) -> list[str]:
+        """The Secrets that refuse a profile's sources, with the address that is to be written."""
+
+        def is_of_profile(source: NumberSource) -> bool:
+            # Not in the protocol, which plugins of earlier versions fulfil without it.
+            return getattr(source, "profile_name", "") == profile_name
+
+        return [
+            reason
+            for key, reason in self._refused.items()
+            if any(map(is_of_profile, self._sources[key]))
+        ]
+
     async def close(self) -> None:
         """Cancel all readings and tasks, and wait for their end."""
         for task in self._tasks:
@@ -133,6 +148,8 @@ class PluginSources(NumberSources):
                 fields = source.checked(answer)
             except Exception as error:  # noqa: BLE001 whatever the other side does
                 failures += 1
+                if isinstance(error, SecretRefusedError):
+                    self._refused[key] = str(error)
                 self._metrics.source_failures.labels(name).inc()
                 if failures % FAILURES_PER_LOG_LINE == 1:
                     logger.warning("cannot read %s: %s", name, in_words(error))
@@ -140,11 +157,13 @@ class PluginSources(NumberSources):
                 if failures:
                     logger.info("%s can be read again", name)
                 failures, read_seconds = 0, self._clock.monotonic()
+                self._refused.pop(key, None)
                 self._objects.hold(kind, {"metadata": {"name": name}, **fields})
             period_seconds = max(MIN_PERIOD_SECONDS, source.period_seconds)
             del source
             await asyncio.sleep(period_seconds)
         del self._sources[key]
+        self._refused.pop(key, None)
         self._metrics.source_age.remove(name)
         self._objects.let_go(kind, {"metadata": {"name": name}})
 

@@ -31,7 +31,6 @@ from stellwerk.world.decide import (
 from stellwerk.world.pod_status import disruption_patch
 from stellwerk.world.world import World
 from stellwerk_kube.errors import (
-    ApiError,
     Conflict,
     NotFound,
     SchedulerError,
@@ -147,7 +146,13 @@ class Evictor:
         return self.bindings.cancel(victim.uid, f"preempted by {_PLUGIN}")
 
     async def _mark(self, victim: PodInfo, reason: EvictionReason) -> None:
-        """Write the condition DisruptionTarget into the victim's status."""
+        """Write the condition DisruptionTarget into the victim's status.
+
+        The patch has no uid, as kube-scheduler's has none. A retry comes seconds later: then the
+        name may be another pod's, as the watch has shown.
+        """
+        if self.world.cache.pod(victim.uid) is None:
+            return
         kind = reason.preemptor_kind
         patch = disruption_patch(
             victim,
@@ -169,7 +174,7 @@ class Evictor:
             try:
                 return await call()
             except (Throttled, Unavailable) as failure:
-                await self.sleep(max(delay_seconds, _asked_delay(failure)))
+                await self.sleep(max(delay_seconds, failure.retry_after_seconds or 0.0))
         return await call()
 
     def _check_preemptor(self, reason: EvictionReason) -> None:
@@ -187,11 +192,6 @@ class Evictor:
             reporting_controller=reason.profile_name,
             related=reason.related,
         )
-
-
-def _asked_delay(failure: ApiError) -> float:
-    """The pause that the server asks for."""
-    return failure.retry_after_seconds or 0.0
 
 
 @dataclass(slots=True)

@@ -2,17 +2,20 @@
 
 `ScheduleOne.schedule_one` has kube-scheduler's order: the scheduling cycle finds a node on the
 snapshot (`world.decide.decide`); the pod is assumed and reserved there, or put back into the queue
-(`world.decide.apply`); Permit and Bind go on in a task of their own (`binding_cycle`).
+(`world.decide.apply`); Permit and Bind continue in a task of their own (`binding_cycle`).
 docs/the-way-of-a-pod.md has the modules before and after. Called by the scheduling coroutine
 (`world.loop`), one pod after the other.
 
-Nothing happens in the middle of a scheduling cycle, unless it awaits: where the profile has
-extenders, where filters have more to do than a slice of time allows, and between the members of a
-group. A pod that is deleted meanwhile leaves the queue (`EventHandlers._pod_gone`), and its cycle
-goes on: a rejection is refused (`SchedulingQueue.add_unschedulable_if_not_present`), a binding is
-asked of the API, which answers 404, and undone (`BindingCycle._undo`), and no victim is evicted or
-sent back for it any more (`PreemptorDeleted`). Invariant: whatever happens, the pod ends in exactly
-one place: bound, in a queue, or gone.
+Other code runs during a scheduling cycle only where the cycle awaits: for extenders, for filters
+that need more than a slice of time, and between the members of a group. If the pod is deleted in
+such a moment, it leaves the queue (`EventHandlers._pod_gone`), and its cycle continues:
+
+- The queue does not accept a rejected pod again
+  (`SchedulingQueue.add_unschedulable_if_not_present`).
+- The API answers a binding with 404, and the binding is undone (`BindingCycle._undo`).
+- No further victim is evicted or sent back for it (`PreemptorDeleted`).
+
+Invariant: whatever happens, the pod ends in exactly one place: bound, in a queue, or gone.
 """
 
 import logging

@@ -115,7 +115,7 @@ class Scheduler(Waits):
         """Schedule until cancelled; then let the bindings in flight finish."""
         self._heartbeat_seconds = self._world.clock.monotonic()
         self.groups.conditions.check_all()
-        self._handlers.groups.look_up_unsaid()
+        self._handlers.groups.begin()
         try:
             async with asyncio.TaskGroup() as tasks:
                 loop = scheduling_loop(

@@ -23,6 +23,7 @@ from aiohttp import web
 
 from stellwerk.answers.answer import Kind, codec
 from stellwerk.answers.pod import names_near
+from stellwerk.answers.queue import BY_CONTROLLER
 from stellwerk.answers.what_if import Supposition, WhatIf
 from stellwerk.explain.lists.claims import explain_claim
 from stellwerk.explain.lists.decisions import decisions_page
@@ -37,7 +38,8 @@ from stellwerk.explain.lists.page import (
     natural_order,
 )
 from stellwerk.explain.lists.profiles import profiles_page
-from stellwerk.explain.lists.queue import queue_page
+from stellwerk.explain.lists.queue import QueueOrder, queue_page
+from stellwerk.explain.lists.search import search_page
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import OutOfTime, suggested
 from stellwerk.explain.what_if import what_if
@@ -151,6 +153,8 @@ class ExplanationRoutes:
         self.table.get("/explain/{namespace}/resourceclaims/{claim}")(self._explain_claim)
         self.table.get("/explain/{namespace}/owners/{kind}/{owner}")(self._owned)
         self.table.get("/explain/devices")(self._devices)
+        # Below /explain/, so that roles of before give the right to it.
+        self.table.get("/explain/search")(self._search)
         self.table.get("/queue")(self._queue)
         self.table.get("/queue/history")(self._history)
         self.table.get("/decisions")(self._decisions)
@@ -244,22 +248,40 @@ class ExplanationRoutes:
 
         return await self._answer(request, steps)
 
+    async def _search(self, request: web.Request) -> web.Response:
+        asked, page = self._explanations, _page(request)
+        (text,) = _asked(request, "q")
+        return await self._answer(
+            request,
+            lambda: search_page(
+                asked.world,
+                asked.without_profile().values(),
+                [each.name for each in asked.profile_objects()],
+                text,
+                page.limit,
+            ),
+        )
+
     async def _queue(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations
-        words = _asked(request, "q", "queue", "plugin")
+        text, queue, plugin, controller = _asked(request, "q", "queue", "plugin", "controller")
+        sort, by = _asked(request, "sort", "by")
+        wanted = (text, queue, plugin, "", controller, request.query.get("reason"))
         return await self._answer(
             request,
             lambda: queue_page(
                 asked.world,
                 page,
                 asked.without_profile().values(),
-                PodsAsked(*words),
+                PodsAsked(*wanted),
                 asked.unserved.is_unserved,
+                QueueOrder(sort, by == BY_CONTROLLER),
             ),
         )
 
     async def _history(self, request: web.Request) -> web.Response:
-        return await self._answer(request, self._explanations.history.page)
+        (wanted,) = _asked(request, "range")
+        return await self._answer(request, lambda: self._explanations.history.page(wanted))
 
     async def _decisions(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations
@@ -282,7 +304,7 @@ class ExplanationRoutes:
             yield
             found = self._explanations.shadow(name)
             if found is None:
-                raise web.HTTPNotFound(text=f'"{name}" decides beside no profile\n')
+                raise web.HTTPNotFound(text=f'"{name}" shadows no profile\n')
             return found
 
         return await self._answer(request, steps)
@@ -290,11 +312,9 @@ class ExplanationRoutes:
     async def _nodes(self, request: web.Request) -> web.Response:
         world, page, name = self._explanations.world, _page(request), request.query.get("explain")
         if name is None:
-            text, label, sort, totals = _asked(request, "q", "label", "sort", "totals")
-            return await self._answer(
-                request,
-                lambda: nodes_page(world, page, NodesAsked(text, label, sort, bool(totals))),
-            )
+            text, label, sort, shares = _asked(request, "q", "label", "sort", "shares")
+            words = (text, label, sort, bool(request.query.get("totals")), shares)
+            return await self._answer(request, lambda: nodes_page(world, page, NodesAsked(*words)))
 
         def steps() -> Steps[NodeExplanation]:
             found = explain_node(world, name)
@@ -349,7 +369,7 @@ class ExplanationRoutes:
         """Compute an answer in slices, when its user has the lock."""
         leader = self._standby()
         if leader_alone and leader is not None:
-            return _json({"error": "this replica does not lead", "leader": leader}, status=503)
+            return _json({"error": "this replica is not the leader", "leader": leader}, status=503)
         try:
             async with self._lock.of(request.get(USER, "")):
                 check_room(request)
@@ -388,7 +408,7 @@ class ExplanationRoutes:
 
     @property
     def _out_of_time(self) -> str:
-        return f"the answer ends here: it has taken {self._computed_seconds:g} s of computing"
+        return f"the answer is cut off here: it has taken {self._computed_seconds:g} s of computing"
 
 
 def _asked(request: web.Request, *keys: str) -> Iterator[str]:
@@ -401,9 +421,9 @@ def _page(request: web.Request) -> Page:
         limit = int(request.query.get("limit", DEFAULT_ENTRIES))
         offset = int(request.query.get("offset", 0))
     except ValueError as error:
-        raise web.HTTPBadRequest(text="limit and offset are numbers\n") from error
+        raise web.HTTPBadRequest(text="limit and offset must be numbers\n") from error
     if not (0 < limit <= MAX_ENTRIES and offset >= 0):
-        raise web.HTTPBadRequest(text=f"limit is 1 to {MAX_ENTRIES}, offset at least 0\n")
+        raise web.HTTPBadRequest(text=f"limit must be 1 to {MAX_ENTRIES}, offset at least 0\n")
     return Page(limit, offset)
 
 

@@ -19,6 +19,7 @@ from stellwerk.answers.nodes import NodeExplanation, NodesPage
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.profiles import ProfilesPage
 from stellwerk.answers.queue import QueueHistoryPage, QueuePage
+from stellwerk.answers.search import SearchPage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import Supposition, WhatIf
 from stellwerk.answers.workload import OwnedPods
@@ -35,6 +36,7 @@ _ANSWERS: Final = (
     *_EXPLANATIONS,
     OwnedPods,
     *_OF_DEVICES,
+    SearchPage,
     QueuePage,
     QueueHistoryPage,
     DecisionsPage,
@@ -74,11 +76,14 @@ def openapi_document() -> Schema:
                 "node",
                 "state",
             ),
+            "/explain/search": _get(SearchPage, "objects by a part of their name"),
             "/queue": _get(QueuePage, "pods that wait"),
-            "/queue/history": _get(QueueHistoryPage, "how many pods waited over the last hour"),
-            "/decisions": _get(DecisionsPage, "pods that got a node, the last one first"),
+            "/queue/history": _get(
+                QueueHistoryPage, "the queues, throughput and latency over time"
+            ),
+            "/decisions": _get(DecisionsPage, "recent placements, the newest first"),
             "/profiles": _get(ProfilesPage, "profiles that serve"),
-            "/shadow/{profile}": _get(ShadowDiff, "what a profile would have decided otherwise"),
+            "/shadow/{profile}": _get(ShadowDiff, "what a profile would have decided differently"),
             "/nodes": _list_or_one(
                 _OF_NODES,
                 "nodes and what is used of them, or one and who would fit there",
@@ -86,6 +91,7 @@ def openapi_document() -> Schema:
                 "label",
                 "sort",
                 "totals",
+                "shares",
             ),
             "/openapi/v3": {
                 "get": {
@@ -129,11 +135,15 @@ def _get(answer: Kind, summary: str) -> Schema:
         GroupExplanation: _path_parameters("namespace", "group"),
         ClaimExplanation: _path_parameters("namespace", "claim"),
         OwnedPods: _path_parameters("namespace", "kind", "owner"),
-        QueuePage: [*_PAGE_PARAMETERS, *_words("q", "queue", "plugin")],
+        SearchPage: [*_PAGE_PARAMETERS[:1], *_words("q")],
+        QueuePage: [
+            *_PAGE_PARAMETERS,
+            *_words("q", "queue", "plugin", "controller", "reason", "sort", "by"),
+        ],
         DecisionsPage: [*_PAGE_PARAMETERS, *_words("q", "node")],
         ShadowDiff: _path_parameters("profile"),
         ProfilesPage: [],
-        QueueHistoryPage: [],
+        QueueHistoryPage: _words("range"),
         CacheDump: [],
     }
     parameters = named.get(answer, _PAGE_PARAMETERS)
@@ -145,7 +155,7 @@ def _operation(answer: Kind, summary: str, body: Kind | None = None) -> Schema:
         "summary": summary,
         "responses": {
             "200": {"description": summary, "content": _content(answer)},
-            "429": {"description": "too many are asked for at once"},
+            "429": {"description": "too many requests at once"},
             "503": {"description": "another replica leads; the answer names it"},
         },
     }

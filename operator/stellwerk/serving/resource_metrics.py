@@ -1,7 +1,7 @@
 """The text of /metrics/resources: what each pod requests, as kube-scheduler publishes it.
 
-`app` passes the pods in at each scrape. Invariant: nothing is kept between two scrapes, and a piece
-of the text is made of a bounded number of pods, so that other work has its turn in between.
+`app` passes the pods in at each scrape. Invariant: nothing is kept between two scrapes. A piece of
+the text has a limited number of pods, and other work runs between two pieces.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -196,7 +196,8 @@ class ExistingTerms:
     def _count(self, row: int, spec: SchedulingSpec, change: int) -> None:
         terms = self._terms_of.get(spec)
         if terms is None:
-            terms = self._terms_of[spec] = self._enter(spec.pod_affinity)
+            terms = tuple([self._entered(*each) for each in _terms_of(spec.pod_affinity)])
+            self._terms_of[spec] = terms
         self._changes += 1
         for term in terms:
             term.add(row, change)
@@ -208,10 +209,6 @@ class ExistingTerms:
             self._leave(terms)
         elif self._idle:
             self._idle.pop(spec, None)
-
-    def _enter(self, affinity: PodAffinity) -> tuple[ExistingTerm, ...]:
-        """Enter the terms of a spec that has pods now."""
-        return tuple([self._entered(*each) for each in _terms_of(affinity)])
 
     def _entered(self, kind: TermKind, affinity_term: AffinityTerm, weight: int) -> ExistingTerm:
         key = (kind, affinity_term, weight)

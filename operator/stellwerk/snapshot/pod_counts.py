@@ -172,7 +172,7 @@ class VolumeUsers(Book):
         users = self._by_row.of(row)
         for uses, rows in self._pods.items():
             for _ in range(rows.get(row, 0)):
-                users = _sum(users, uses.counts)
+                users = Counter(users) + Counter(uses.counts) if users else uses.counts
         return users
 
     def changes(self, row: int) -> int:
@@ -207,10 +207,6 @@ class VolumeUsers(Book):
         fork._pods, fork._images = self._pods.fork(), self._images.fork()
         fork._changes = self._changes.copy()
         return fork
-
-
-def _sum(some: Mapping[UsageKey, int], more: Mapping[UsageKey, int]) -> Mapping[UsageKey, int]:
-    return Counter(some) + Counter(more) if some else more
 
 
 class Priorities(Book):

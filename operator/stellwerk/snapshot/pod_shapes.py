@@ -193,13 +193,10 @@ class PodShapes:
             return
         for pod in pods:
             if pod.uid not in self._uids:
-                self._remember(pod.uid)
+                self._uids[pod.uid] = None
+                if len(self._uids) > _MAX_UIDS:
+                    del self._uids[next(iter(self._uids))]
                 self._count(pod)
-
-    def _remember(self, uid: str) -> None:
-        self._uids[uid] = None
-        if len(self._uids) > _MAX_UIDS:
-            del self._uids[next(iter(self._uids))]
 
     def _count(self, pod: PodInfo) -> None:
         """Count a pod that chooses its node; those of DaemonSets and mirror pods come with one."""

@@ -1,10 +1,10 @@
 """The cluster as columns: one long-lived object that cycles read and only the cache writes.
 
-Plugins see it through a NodeView, some rows of it, perhaps with a NodeOverlay. Rows are stable
-slots: capacity doubles, `alive` marks those in use, and the node's uid tells a re-used row. State
-that is no amount of a resource is kept by books. Invariant: after `Cache.update_snapshot` every
-column and book equals a rebuild from the cache's nodes and pods, and the change logs name every row
-that differs from any earlier state.
+Plugins see some of its rows through a NodeView, perhaps with a NodeOverlay on top. Rows are stable
+slots: capacity doubles, `alive` marks the rows in use, and the node's uid shows whether a row was
+reused. Books hold state per row that is not an amount of a resource. Invariant: after
+`Cache.update_snapshot` every column and book equals a rebuild from the cache's nodes and pods, and
+the change logs name every row that differs from any earlier state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

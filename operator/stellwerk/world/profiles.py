@@ -101,7 +101,7 @@ class ServedProfile:
         self.loaded = loaded
         self.scheduler_name = loaded.scheduler_name
         self.selected = loaded.selected
-        """The pods that it schedules without their naming it; None: there are none."""
+        """The pods that it schedules although they do not name it; None: there are none."""
         self.limit = loaded.namespaces
         """The namespaces whose pods it schedules; None: all."""
         self.framework = framework
@@ -293,7 +293,7 @@ class Profiles(QueueingPolicy):
         """The reason why no profile serves a pod; `hints`: also the name that may be meant."""
         name = pod.spec.scheduler_name
         if self.awaits_namespace(pod):
-            return f'waiting to see the namespace "{pod.namespace}", whose labels select a profile'
+            return f'waiting for the namespace "{pod.namespace}", whose labels select a profile'
         if name in self.refusals:
             return self.refusals[name]
         if name in self.served and self.profile_name(pod) == NOT_ADMITTED:
@@ -398,6 +398,11 @@ class Profiles(QueueingPolicy):
             return Backoff()
         spec = profile.loaded.spec
         return Backoff(spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds)
+
+    @override
+    def places_groups(self, profile_name: str) -> bool:
+        profile = self.served.get(profile_name)
+        return profile is not None and profile.places_groups
 
 
 def _became_simple(pod: PodInfo, change: ClusterChange) -> QueueingHint:

@@ -1,8 +1,8 @@
 """The World: everything that decisions read, as one object.
 
 The operator has one and keeps it in step with the cluster; `stellwerk decide` builds a small one
-from a case, `fork` copies one. Invariant: it holds state and no way to the cluster, so that a
-decision on it can be thought through without anything happening.
+from a case, `fork` copies one. Invariant: it holds state and no client, so a decision on a World
+changes nothing in the cluster.
 """
 
 from collections.abc import Callable, Iterable

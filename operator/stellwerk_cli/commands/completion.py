@@ -73,7 +73,9 @@ complete -c stellwerk -a '(__stellwerk_complete)'
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The shell."""
-    parser.add_argument("shell", choices=sorted(_SCRIPTS), help="source what is printed there")
+    parser.add_argument(
+        "shell", choices=sorted(_SCRIPTS), help="the shell; source the script in it"
+    )
     parser.set_defaults(log_level="warning")
 
 

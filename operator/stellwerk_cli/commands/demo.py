@@ -1,4 +1,4 @@
-"""`stellwerk demo`: the main job in one command.
+"""`stellwerk demo`: schedules the examples of Kubernetes' documentation on an embedded cluster.
 
 The command line calls it. Invariant: it logs warnings only, since its output is the demo.
 """

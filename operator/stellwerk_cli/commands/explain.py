@@ -7,27 +7,26 @@ Invariant: it only reads.
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from stellwerk_cli.commands.door import DoorAddress, add_door_arguments, door_address
 from stellwerk_cli.commands.port_arguments import (
-    PortAddress,
     add_exit_code_argument,
     add_namespace_argument,
     add_output_arguments,
-    add_port_arguments,
-    port_address,
     split_name,
 )
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.names import suggestion
 
 if TYPE_CHECKING:
-    from stellwerk.client.operator_port import OperatorPort
+    from stellwerk_cli.commands.door import Door
     from stellwerk_cli.commands.output import Shown
     from stellwerk_kube.json_values import JsonObject
 
-HELP: Final = "say why pods are where they are, why they wait, and what would help"
+HELP: Final = "explain why a pod is on its node or why it waits, and what would help"
 EXAMPLES: Final = (
     "explain pod hello",
     "explain pod team/web-0 --watch",
@@ -87,17 +86,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="+",
         metavar="KIND NAME | KIND/NAME",
-        help="pod, podgroup, node, device, resourceclaim, deployment, replicaset, statefulset, "
-        "daemonset or job, and its name, which NAMESPACE/NAME may be, too; of a device that is "
-        "DRIVER/POOL/DEVICE",
+        help="a kind (pod, podgroup, node, device, resourceclaim, deployment, replicaset, "
+        "statefulset, daemonset or job) and a name; NAMESPACE/NAME is a name as well, and "
+        "DRIVER/POOL/DEVICE is the name of a device",
     )
     add_namespace_argument(parser)
     parser.add_argument(
-        "-w", "--watch", action="store_true", help="print again whenever it has changed"
+        "-w", "--watch", action="store_true", help="print the answer again whenever it changes"
     )
     add_output_arguments(parser)
     add_exit_code_argument(parser, "a pod or a claim waits, or none would fit on the node")
-    add_port_arguments(parser)
+    add_door_arguments(parser)
     parser.set_defaults(log_level="warning")
 
 
@@ -106,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415
 
     kind, name = _kind_and_name(options.what)
-    address = port_address(options)
+    address = door_address(options)
     if kind in {"node", "device"}:
         namespace = ""
     else:
@@ -127,8 +126,8 @@ def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
     kind = kind.lower()
     if kind not in KINDS:
         known = sorted(set(KINDS.values()))
-        near = suggestion(kind, KINDS) or f"; {', '.join(known)} are"
-        raise ConfigurationError(f"{kind!r} is not explained{near}")
+        near = suggestion(kind, KINDS) or f"; kinds are {', '.join(known)}"
+        raise ConfigurationError(f"cannot explain {kind!r}: expected KIND NAME{near}")
     if len(words) > len(("KIND", "NAME")) or not name:
         expected = f"expected one name of a {KINDS[kind]}"
         listed = "; `stellwerk queue` lists the pods that wait" * (KINDS[kind] == "pod")
@@ -137,15 +136,15 @@ def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
 
 
 async def _explain(
-    address: PortAddress, kind: str, namespace: str, name: str, options: argparse.Namespace
+    address: DoorAddress, kind: str, namespace: str, name: str, options: argparse.Namespace
 ) -> bool:
     """Print the answer; whether it is a no: something waits."""
+    from stellwerk_cli.commands.door import open_door  # noqa: PLC0415
     from stellwerk_cli.commands.explained_devices import CLAIM, DEVICE  # noqa: PLC0415
     from stellwerk_cli.commands.explained_group import GROUP  # noqa: PLC0415
     from stellwerk_cli.commands.explained_node import NODE  # noqa: PLC0415
     from stellwerk_cli.commands.explained_pod import POD  # noqa: PLC0415
     from stellwerk_cli.commands.explained_workload import WORKLOAD  # noqa: PLC0415
-    from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
     from stellwerk_cli.commands.output import show  # noqa: PLC0415
 
     form, watch = options.output, options.watch
@@ -161,19 +160,23 @@ async def _explain(
             lambda claim: claim["state"] != "allocated",
         ),
     }
-    async with open_port(address) as port:
+    async with open_door(address) as door:
         if kind in asked:
             path, shown, is_no = asked[kind]
-            answer = await show(lambda: port.ask_json(path), form, shown, watch=watch)
+            answer = await show(lambda: door.ask_json(path), form, shown, watch=watch, door=door)
             return is_no(answer)
         answer = await show(
-            lambda: _workload(options, port, kind, namespace, name), form, WORKLOAD, watch=watch
+            lambda: _workload(options, door, kind, namespace, name),
+            form,
+            WORKLOAD,
+            watch=watch,
+            door=door,
         )
         return bool(answer["waiting"])
 
 
 async def _workload(
-    options: argparse.Namespace, port: "OperatorPort", kind: str, namespace: str, name: str
+    options: argparse.Namespace, port: "Door", kind: str, namespace: str, name: str
 ) -> Mapping[str, Any]:
     """The pods of a controller, those that wait by the reason that the operator gives."""
     from stellwerk.answers.answer import codec  # noqa: PLC0415
@@ -204,7 +207,9 @@ async def _workload(
         alike.setdefault(reason, []).append(f"{namespace}/{pod_name}")
     if len(waiting) > _MAX_EXPLAINED_PODS:
         rest = [f"{namespace}/{pod['metadata']['name']}" for pod in waiting[_MAX_EXPLAINED_PODS:]]
-        alike["not asked about: there are too many"] = rest
+        alike["not explained: there are too many"] = rest
+    reading = next((each.read for each in first.values() if each.read is not None), None)
+    first = {reason: replace(each, read=None) for reason, each in first.items()}
     ordered = sorted(alike.items(), key=lambda each: -len(each[1]))
     return codec(WorkloadExplanation).as_json(
         WorkloadExplanation(
@@ -216,6 +221,7 @@ async def _workload(
                 PodsWaitingAlike(reason=reason, pods=names, explanation=first.get(reason))
                 for reason, names in ordered
             ],
+            read=reading,
         )
     )
 

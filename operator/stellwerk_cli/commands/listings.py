@@ -15,8 +15,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from urllib.parse import urlencode
 
+from stellwerk_cli.commands.door import DoorAddress, add_door_arguments, door_address
 from stellwerk_cli.commands.port_arguments import (
-    PortAddress,
     add_namespace_argument,
     add_output_arguments,
     add_port_arguments,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    from stellwerk.client.operator_port import OperatorPort
+    from stellwerk_cli.commands.door import Port
     from stellwerk_cli.commands.output import Shown
     from stellwerk_cli.commands.printer import Printer
     from stellwerk_kube.selectors import LabelSelector
@@ -55,7 +55,7 @@ class Filter:
     choices: tuple[str, ...] = ()
 
 
-_MATCH: Final = Filter("--match", "q", "those whose name has this part", "TEXT")
+_MATCH: Final = Filter("--match", "q", "only those whose name contains this text", "TEXT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,15 @@ class ListCommand:
     labelled: bool = True
     """Whether entries have the labels of their objects."""
     filters: tuple[Filter, ...] = (_MATCH,)
+    may_be_read: bool = True
+    """Whether a cluster that is read can answer in place of an operator."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Arguments for the choice of entries, and for the form of the answer."""
         if self.namespaced:
             add_namespace_argument(parser)
             parser.add_argument(
-                "-A", "--all-namespaces", action="store_true", help="pods of all namespaces"
+                "-A", "--all-namespaces", action="store_true", help="list all namespaces"
             )
         if self.labelled:
             parser.add_argument(
@@ -83,7 +85,7 @@ class ListCommand:
                 "--selector",
                 metavar="SELECTOR",
                 type=_selector,
-                help="those with these labels, as kubectl writes them: app=web,tier!=test",
+                help="only those with these labels, in kubectl's syntax: app=web,tier!=test",
             )
         for each in self.filters:
             parser.add_argument(
@@ -94,10 +96,10 @@ class ListCommand:
                 help=each.help,
             )
         parser.add_argument(
-            "-w", "--watch", action="store_true", help="print again whenever it has changed"
+            "-w", "--watch", action="store_true", help="print the answer again whenever it changes"
         )
         add_output_arguments(parser)
-        add_port_arguments(parser)
+        (add_door_arguments if self.may_be_read else add_port_arguments)(parser)
         parser.set_defaults(log_level="warning")
 
     def run(self, options: argparse.Namespace) -> int:
@@ -109,7 +111,8 @@ class ListCommand:
         """
         import asyncio  # noqa: PLC0415
 
-        address = port_address(options)
+        to_operator = None if self.may_be_read else DoorAddress(port_address(options))
+        address = to_operator or door_address(options)
         everywhere = not self.namespaced or options.all_namespaces
         namespace = None if everywhere else namespace_of(options)
         selector = options.selector if self.labelled else None
@@ -131,9 +134,9 @@ class ListCommand:
         return 0
 
     async def _show(
-        self, address: PortAddress, wanted: Wanted, options: argparse.Namespace
+        self, address: DoorAddress, wanted: Wanted, options: argparse.Namespace
     ) -> Mapping[str, Any]:
-        from stellwerk_cli.commands.operator_port import open_port  # noqa: PLC0415
+        from stellwerk_cli.commands.door import open_door  # noqa: PLC0415
         from stellwerk_cli.commands.output import show  # noqa: PLC0415
 
         # A table of everything needs no more than its rows; what is left out is known here alone.
@@ -141,17 +144,18 @@ class ListCommand:
         most = MAX_ROWS if is_whole else None
         asked = {each.asks: getattr(options, each.asks) for each in self.filters}
         asked = {word: value for word, value in asked.items() if value}
-        async with open_port(address) as port:
+        async with open_door(address) as door:
             return await show(
-                lambda: _entries(port, self.path, wanted, most, asked),
+                lambda: _entries(door, self.path, wanted, most, asked),
                 options.output,
                 shown_lists()[self.path],
                 watch=options.watch,
+                door=door,
             )
 
 
 async def _entries(
-    port: OperatorPort,
+    port: Port,
     path: str,
     wanted: Wanted,
     most: int | None,
@@ -211,14 +215,14 @@ def shown_lists() -> Mapping[str, Shown[Any]]:
     from stellwerk.answers.decisions import DecisionsPage  # noqa: PLC0415
     from stellwerk.answers.devices import DevicesPage  # noqa: PLC0415
     from stellwerk.answers.nodes import NodesPage  # noqa: PLC0415
-    from stellwerk.answers.queue import QueuePage  # noqa: PLC0415
+    from stellwerk.answers.queue import QueuePage, UnboundPods  # noqa: PLC0415
     from stellwerk_cli.commands.output import Shown  # noqa: PLC0415
 
     def names(page: ListPage) -> Iterator[str]:
         return page.names()
 
     return {
-        "/queue": Shown(QueuePage, print_list, names),
+        "/queue": Shown(QueuePage, print_list, names, Shown(UnboundPods, print_list, names)),
         "/decisions": Shown(DecisionsPage, print_list, names),
         "/nodes": Shown(NodesPage, print_list, names),
         "/explain/devices": Shown(DevicesPage, print_list, names),
@@ -251,7 +255,7 @@ def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
     more = "" if len(others) <= _MAX_NAMESPACES else ", …"
     named = f"{', '.join(others[:_MAX_NAMESPACES])}{more}"
     near = suggestion(namespace, others)
-    line = f"nothing in namespace {namespace}{near}; there is in {named} (-A lists all)"
+    line = f"nothing in namespace {namespace}{near}; there are some in {named} (-A lists all)"
     sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")
 
 
@@ -270,31 +274,32 @@ def _selector(text: str) -> LabelSelector:
 
 QUEUE: Final = ListCommand(
     "/queue",
-    "list the pods that wait, in the order in which they are tried",
+    "list pending pods in the order in which they are tried",
     ("queue", "queue --all-namespaces --watch", "queue -l app=web", "queue -A --queue gated"),
     filters=(
         _MATCH,
         Filter(
             "--queue",
             "queue",
-            "those of one queue: active, backoff, unschedulable or gated; unserved: those that no "
-            "scheduler serves",
+            "only pods of this queue: active, backoff, unschedulable or gated; unserved: pods "
+            "that no scheduler serves",
             "QUEUE",
             ("active", "backoff", "unschedulable", "gated", "unserved"),
         ),
-        Filter("--plugin", "plugin", "those that this plugin turned away", "PLUGIN"),
+        Filter("--plugin", "plugin", "only pods that this plugin rejected", "PLUGIN"),
     ),
 )
 DECISIONS: Final = ListCommand(
     "/decisions",
-    "list the pods that got a node, the last one first",
+    "list recent placements, the newest first",
     ("decisions", "decisions -n team -o json", "decisions -A --node node-1"),
     labelled=False,
-    filters=(_MATCH, Filter("--node", "node", "those that got this node", "NODE")),
+    may_be_read=False,
+    filters=(_MATCH, Filter("--node", "node", "only pods placed on this node", "NODE")),
 )
 NODES: Final = ListCommand(
     "/nodes",
-    "list the nodes with what the scheduler counts on them",
+    "list nodes with the resources that the scheduler counts as used",
     ("nodes", "nodes -l disk=ssd -o yaml", "nodes --sort-by memory"),
     namespaced=False,
     filters=(
@@ -315,11 +320,11 @@ DEVICES: Final = ListCommand(
     labelled=False,
     filters=(
         _MATCH,
-        Filter("--node", "node", "those for this node", "NODE"),
+        Filter("--node", "node", "only devices for this node", "NODE"),
         Filter(
             "--state",
             "state",
-            "those that a claim holds, or that none does: held or free",
+            "only devices that a claim holds (held), or that none does (free)",
             "STATE",
             ("held", "free"),
         ),

@@ -1,63 +1,42 @@
 """The objects of a live cluster that decisions read, as one list.
 
-`stellwerk decide --kubeconfig` reads them. Invariant: it only lists; kinds beside nodes and pods
-that the cluster lacks, or does not show this user, are left out and named in one warning (but for
-profiles where Stellwerk is not installed). A client is loaded only when a cluster is asked.
+`stellwerk decide`, `simulate` and `plan` read them. Invariant: it only lists; kinds beside nodes
+and pods that the cluster lacks, or does not show this user, are left out and named in one warning
+(but for profiles where Stellwerk is not installed). A client is loaded only when a cluster is
+asked.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.api_kinds import API_KINDS
-from stellwerk.models.pod_group import COSCHEDULING_API
+from stellwerk_kube.json_values import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable
 
     from stellwerk.client.kubernetes import KubernetesClient
-    from stellwerk_kube.json_values import JsonObject
+    from stellwerk.handlers.watched_kinds import WatchedKind
 
 logger = logging.getLogger(__name__)
 
-_PATHS: Final = {
-    "Node": "/api/v1/nodes",
-    "Pod": "/api/v1/pods",
-    "Namespace": "/api/v1/namespaces",
-    "Service": "/api/v1/services",
-    "ReplicationController": "/api/v1/replicationcontrollers",
-    "PersistentVolume": "/api/v1/persistentvolumes",
-    "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
-    "ReplicaSet": "/apis/apps/v1/replicasets",
-    "StatefulSet": "/apis/apps/v1/statefulsets",
-    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
-    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
-    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
-    "CSIStorageCapacity": "/apis/storage.k8s.io/v1/csistoragecapacities",
-    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
-    "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
-    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-}
-_TEMPLATE: Final = replace(
-    API_KINDS["ResourceClaim"], kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
+_OF_GROUPS_AND_DEVICES: Final = frozenset(
+    {
+        "DeviceClass",
+        "ResourceSlice",
+        "ResourceClaim",
+        "DeviceTaintRule",
+        "PodGroup",
+        "CoschedulingPodGroup",
+    }
 )
-_NEGOTIATED: Final = (
-    *(API_KINDS[kind] for kind in ("DeviceClass", "ResourceSlice", "ResourceClaim", "PodGroup")),
-    _TEMPLATE,
-)
-_VERSIONED: Final = {
-    **{each.kind: (each.group, each.versions, each.plural) for each in _NEGOTIATED},
-    "CoschedulingPodGroup": (COSCHEDULING_API, ("v1alpha1",), "podgroups"),
-}
-"""Kinds that clusters serve in one of several versions, or not at all."""
-_OF_PLANS: Final = {"DaemonSet": ("apps", ("v1",), "daemonsets")}
-_NONE: Final[Mapping[str, tuple[str, Sequence[str], str]]] = {}
-_INDISPENSABLE: Final = frozenset({"Node", "Pod"})
+"""Kinds that clusters serve in one of several versions, or not at all. Cases do without them."""
 
 
-class ObjectsOfServer(list["JsonObject"]):
+class ObjectsOfServer(list[JsonObject]):
     """The objects of a live cluster, with the version of its API server."""
 
     server_version: str = ""
@@ -69,13 +48,10 @@ def read_live_objects(kubeconfig: str | None, context: str | None) -> ObjectsOfS
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
+        RightsMissingError: nodes or pods may not be listed.
         ApiError: a list failed.
     """
-    import asyncio  # noqa: PLC0415
-
-    from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415 aiohttp
-
-    return asyncio.run(with_client(kubeconfig, context, _read))
+    return _read(kubeconfig, context, _without_groups)
 
 
 def read_objects_to_simulate(kubeconfig: str | None, context: str | None) -> ObjectsOfServer:
@@ -83,13 +59,10 @@ def read_objects_to_simulate(kubeconfig: str | None, context: str | None) -> Obj
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
+        RightsMissingError: nodes or pods may not be listed.
         ApiError: a list failed.
     """
-    import asyncio  # noqa: PLC0415
-
-    from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415 as above
-
-    return asyncio.run(with_client(kubeconfig, context, _read_to_simulate))
+    return _read(kubeconfig, context, _with_templates)
 
 
 def read_objects_to_plan(kubeconfig: str | None, context: str | None) -> ObjectsOfServer:
@@ -97,56 +70,59 @@ def read_objects_to_plan(kubeconfig: str | None, context: str | None) -> Objects
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
+        RightsMissingError: nodes or pods may not be listed.
         ApiError: a list failed.
     """
+    return _read(kubeconfig, context, _with_daemon_sets)
+
+
+def _without_groups(kinds: Iterable[WatchedKind]) -> list[WatchedKind]:
+    return [each for each in kinds if each.kind not in _OF_GROUPS_AND_DEVICES]
+
+
+def _with_templates(kinds: Iterable[WatchedKind]) -> list[WatchedKind]:
+    known = {each.kind: each for each in kinds}
+    template = replace(
+        known["ResourceClaim"], kind="ResourceClaimTemplate", plural="resourceclaimtemplates"
+    )
+    return [*known.values(), template]
+
+
+def _with_daemon_sets(kinds: Iterable[WatchedKind]) -> list[WatchedKind]:
+    from stellwerk.handlers.watched_kinds import WatchedKind  # noqa: PLC0415
+
+    return [*_without_groups(kinds), WatchedKind("DaemonSet", "apps", "v1", "daemonsets")]
+
+
+def _read(
+    kubeconfig: str | None,
+    context: str | None,
+    choose: Callable[[Iterable[WatchedKind]], Iterable[WatchedKind]],
+) -> ObjectsOfServer:
     import asyncio  # noqa: PLC0415
 
-    from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415 as above
+    from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415 aiohttp
 
-    return asyncio.run(with_client(kubeconfig, context, _read_to_plan))
-
-
-async def _read_to_plan(client: KubernetesClient) -> ObjectsOfServer:
-    return await _read(client, _OF_PLANS)
+    return asyncio.run(with_client(kubeconfig, context, partial(_read_kinds, choose)))
 
 
-async def _read_to_simulate(client: KubernetesClient) -> ObjectsOfServer:
-    return await _read(client, _VERSIONED)
-
-
-async def _read(
-    client: KubernetesClient, versioned: Mapping[str, tuple[str, Sequence[str], str]] = _NONE
+async def _read_kinds(
+    choose: Callable[[Iterable[WatchedKind]], Iterable[WatchedKind]], client: KubernetesClient
 ) -> ObjectsOfServer:
-    from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL  # noqa: PLC0415 pydantic
-    from stellwerk_kube.errors import Forbidden, NotFound  # noqa: PLC0415
+    from stellwerk.profiles.spec.profile import KIND as PROFILE  # noqa: PLC0415 pydantic
+    from stellwerk_cli.reading.reader import BY_KIND, objects_of  # noqa: PLC0415 kopf
 
-    found = ObjectsOfServer()
-    found.server_version = str((await client.get("/version")).get("gitVersion") or "")
-    absent: list[str] = []
-    for kind, path in {**_PATHS, KIND: f"/apis/{API_VERSION}/{PLURAL}"}.items():
-        try:
-            items, _ = await client.list(path)
-        except (NotFound, Forbidden) as error:
-            if kind in _INDISPENSABLE:
-                raise
-            logger.info("decided without any %s: %s", kind, error)
-            if kind != KIND or isinstance(error, Forbidden):
-                absent.append(kind)
-            continue
-        found += ({**item, "kind": kind} for item in items)
-    for kind, (group, versions, plural) in versioned.items():
-        for version in versions:
-            try:
-                items, _ = await client.list(f"/apis/{group}/{version}/{plural}")
-            except NotFound:
-                continue
-            except Forbidden:
-                absent.append(kind)
-                break
-            served = {"kind": kind, "apiVersion": f"{group}/{version}"}
-            found += ({**item, **served} for item in items)
-            break
+    # Also pods that have finished, which a simulation may have come anew.
+    kinds = [replace(each, field_selector=None) for each in choose(BY_KIND.values())]
+    objects, unread = await objects_of(client, kinds)
+    found = ObjectsOfServer(objects)
+    found.server_version = await client.check_reachable()
+    absent = [
+        kind
+        for kind, why in unread.items()
+        if not why.absent or (kind != PROFILE and kind not in _OF_GROUPS_AND_DEVICES)
+    ]
     if absent:
-        why = "the cluster lacks them, or this user may not list them"
-        logger.warning("decided without any %s: %s", ", ".join(absent), why)
+        why_absent = "the cluster lacks them, or this user may not list them"
+        logger.warning("decided without any %s: %s", ", ".join(absent), why_absent)
     return found

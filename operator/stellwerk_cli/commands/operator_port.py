@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
@@ -57,6 +57,19 @@ _MAX_LEASES: Final = 100
 """Leases that are read to name those of other operators; a namespace of operators has a few."""
 
 
+class NoOperatorError(UnreachableError):
+    """No operator holds a lease that may be read."""
+
+    def __init__(self, message: str, others: Sequence[str]) -> None:
+        """`others`: leases that other operators hold, and why a lease could not be read."""
+        super().__init__(message)
+        self.others = others
+
+
+class LeasesUnreadableError(SchedulerError):
+    """The caller may read no lease that says whether there is an operator."""
+
+
 @asynccontextmanager
 async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
     """Yield the port, reachable inside.
@@ -81,9 +94,9 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
     expected = public_key(leader.lease) if address.verify else ""
     if address.verify and not expected:
         raise UnreachableError(
-            f"the lease {leader.key} does not say by which key to know the port of {leader.pod}, "
-            "as that of an older operator or of another scheduler: no token is sent there without "
-            "--insecure-skip-tls-verify"
+            f"the lease {leader.key} does not name the key of the port of {leader.pod}: it "
+            "belongs to an older operator or to another scheduler. No token is sent there "
+            "without --insecure-skip-tls-verify"
         )
     # Anything may answer on the forwarded port, with any certificate: only the holder of the lease
     # has the key whose fingerprint stands there, and the API server vouches for that.
@@ -92,7 +105,7 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
         _port_at(address, f"https://127.0.0.1:{number}", verify=False, expected=expected) as port,
     ):
         if leader.key != f"{address.lease_namespace}/{address.lease_name}":
-            said = f"stellwerk: pod {leader.pod} leads, by the lease {leader.key}"
+            said = f"stellwerk: pod {leader.pod} is the leader, by the lease {leader.key}"
             sys.stderr.write(f"{printable(said)}\n")
         yield port
 
@@ -140,8 +153,8 @@ class _Leader:
         identity = lease.record.holder_identity
         guess = (key.partition("/")[0], identity.rpartition("_")[0] or identity)
         doubt = (
-            f"the lease {key} names no pod of its holder {identity}: if that runs outside of the "
-            "cluster, --url leads to it"
+            f"the lease {key} names no pod of its holder {identity}: if it runs outside the "
+            "cluster, name its port with --url"
         )
         return cls(key, lease, *guess, "; ".join(filter(None, (doubt, unread))))
 
@@ -162,8 +175,8 @@ class _Leader:
         expected = sorted({address.lease_namespace, operator_namespace(), IN_PLACE[0]})
         if self.namespace not in expected:
             raise UnreachableError(
-                f"the lease {self.key} names the pod {self.pod}, and Stellwerk is expected in "
-                f"{' or '.join(expected)} alone: if it runs there, set "
+                f"the lease {self.key} names the pod {self.pod}, but Stellwerk is expected only "
+                f"in {' or '.join(expected)}. If it runs there, set "
                 f"STELLWERK_NAMESPACE={self.namespace}"
             )
 
@@ -190,7 +203,7 @@ async def _leader(credentials: Credentials, address: PortAddress) -> _Leader:
                 refused.append(_missing_right(namespace, name))
         unread = "; ".join(refused)
         if not leases:
-            raise SchedulerError(unread)
+            raise LeasesUnreadableError(unread)
         held = {
             key: lease
             for key, lease in leases.items()
@@ -200,7 +213,7 @@ async def _leader(credentials: Credentials, address: PortAddress) -> _Leader:
             and (key == keys[0] or is_of_stellwerk(lease))
         }
         if not held:
-            raise UnreachableError(await _nobody(client, address, leases, unread))
+            raise await _nobody(client, address, leases, unread)
     # A holder that died, or left for the other lease, stays named until another one comes. Both
     # times are of operators' clocks, so that the one of this machine does not count.
     key = max(held, key=lambda each: held[each].record.renew_time)
@@ -219,17 +232,18 @@ async def _nobody(
     address: PortAddress,
     leases: Mapping[tuple[str, str], Lease | None],
     unread: str,
-) -> str:
-    """The reason for finding no operator, with the leases that operators of other names hold."""
+) -> NoOperatorError:
+    """The error for finding no operator, with the leases that operators of other names hold."""
     said = [f"no replica holds the lease {' or '.join(map('/'.join, leases))}"]
     other = leases.get(IN_PLACE)
     if other is not None and other.record.holder_identity:
         said.append(
-            f"{'/'.join(IN_PLACE)} is held by {other.record.holder_identity}, which is no "
-            "Stellwerk, or an older one"
+            f"{'/'.join(IN_PLACE)} is held by {other.record.holder_identity}, which is not "
+            "Stellwerk, or an older version"
         )
     if unread:
         said.append(unread)
+    named: list[str] = []
     try:
         path = f"{leases_path(address.lease_namespace)}?limit={_MAX_LEASES}"
         listed = map(Lease.of, (await client.get(path))["items"])
@@ -239,7 +253,8 @@ async def _nobody(
         named = [each.obj["metadata"]["name"] for each in listed if is_of_stellwerk(each)]
         if named:
             said.append(f"in {address.lease_namespace} Stellwerk holds {', '.join(named)}")
-    return "; ".join(said) + ": try --lease or --url"
+    others = [*named, *([unread] if unread else [])]
+    return NoOperatorError("; ".join(said) + ": pass --lease or --url", others)
 
 
 @asynccontextmanager
@@ -247,7 +262,9 @@ async def _forwarded(address: PortAddress, leader: _Leader) -> AsyncIterator[int
     """Forward a free port to the pod while inside."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        raise ConfigurationError("kubectl is not on the PATH: forward a port and name it by --url")
+        raise ConfigurationError(
+            "kubectl is not on the PATH: forward a port yourself and name it with --url"
+        )
     arguments = [f"--namespace={leader.namespace}", "port-forward", f"pod/{leader.name}"]
     if address.kubeconfig:
         arguments.insert(0, f"--kubeconfig={address.kubeconfig}")

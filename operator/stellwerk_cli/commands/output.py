@@ -6,9 +6,9 @@ in the answer, and what is printed for programs is the operator's answer, unchan
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, Protocol
 
 import orjson
 import yaml
@@ -32,30 +32,64 @@ class Shown(Generic[Kind]):
     table: Callable[[Kind, Printer], None]
     names: Callable[[Kind], Iterable[str]]
     """Pods as NAMESPACE/NAME, other objects as KIND/NAME: each is an argument for commands."""
+    as_read: "Shown[Any] | None" = None
+    """The kind and table of the answer of a cluster that is read; None: they are the same."""
+
+    def of(self, answer: Json) -> "Shown[Any]":
+        """Choose the kind and table of an answer."""
+        return self.as_read if self.as_read is not None and "read" in answer else self
+
+
+class Asked(Protocol):
+    """The side that answers: an operator, or a cluster that is read (`commands.door`)."""
+
+    def progress(self) -> str:
+        """The work that goes on, for the line of a command that waits."""
+        ...
+
+    async def renew(self) -> None:
+        """Prepare for the next answer of a command that watches."""
+        ...
+
+    def take_lines(self) -> Iterable[str]:
+        """Lines about the last answer, for standard error."""
+        ...
 
 
 async def show(
-    ask: Callable[[], Awaitable[Json]], form: str, shown: Shown[Kind], *, watch: bool = False
+    ask: Callable[[], Coroutine[Any, Any, Json]],
+    form: str,
+    shown: Shown[Kind],
+    *,
+    watch: bool = False,
+    door: Asked | None = None,
 ) -> Json:
     """Print an answer, and return it; with `watch`, again whenever it has changed.
+
+    `door`: who is asked, if that may be a cluster that is read.
 
     Raises:
         MalformedAnswer: it is another kind of answer than is shown.
     """
     before: Json | None = None
     while True:
-        with waiting_for("waiting for the answer"):
+        with waiting_for("waiting for the answer" if door is None else door.progress):
             answer = await ask()
-        codec(shown.kind).read(answer)  # what follows takes its fields, in every form
+        for line in () if door is None else door.take_lines():
+            sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")
+        found = shown.of(answer)
+        codec(found.kind).read(answer)  # what follows takes its fields, in every form
         if _without_times(answer) != before:
-            show_written(answer, form, shown)
+            show_written(answer, form, found)
         if not watch:
             return answer
         before = _without_times(answer)
         await asyncio.sleep(WATCH_SECONDS)
+        if door is not None:
+            await door.renew()
 
 
-_RUNNING: Final = frozenset({"recomputedAt", "roomIsKeptSeconds"})
+_RUNNING: Final = frozenset({"readAt", "recomputedAt", "roomIsKeptSeconds"})
 """Fields that are different in each answer, however deep they lie: a clock runs in them."""
 
 

@@ -14,14 +14,14 @@ from stellwerk_cli.commands.arguments import port_number
 from stellwerk_cli.commands.port_arguments import PortAddress, add_port_arguments, port_address
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from stellwerk.answers.profile_history import ProfileHistory
     from stellwerk.client.kubernetes import KubernetesClient
-    from stellwerk_cli.page.answers import Answer
+    from stellwerk_cli.page.answers import Answer, PodEvent
     from stellwerk_kube.json_values import JsonObject
 
-HELP: Final = "show the queues, decisions, nodes and explanations in a browser on this machine"
+HELP: Final = "show queues, decisions, nodes and explanations in a browser on this machine"
 EXAMPLES: Final = (
     "page --open",
     "page --url http://127.0.0.1:10259 --port 8080",
@@ -34,9 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=port_number,
         default=0,
-        help="of the page, on 127.0.0.1, whose key is kept for the next time (default: a free one)",
+        help="port of the page on 127.0.0.1; its key is kept for the next start (default: a "
+        "free one)",
     )
-    parser.add_argument("--open", action="store_true", help="open it in the default browser")
+    parser.add_argument("--open", action="store_true", help="open the page in the default browser")
     add_port_arguments(parser)
     parser.set_defaults(log_level="warning")
 
@@ -45,6 +46,12 @@ def run(options: argparse.Namespace) -> int:
     """Serve until interrupted."""
     asyncio.run(_serve(port_address(options), options.port, in_browser=options.open))
     return 0
+
+
+_MAX_EVENTS: Final = 20
+"""Events of a pod that its page shows, the newest ones."""
+_MAX_LISTED_EVENTS: Final = 200
+"""Events that are asked for: the API server does not list the newest ones first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,18 @@ class ApiServer:
         from stellwerk.client.kubernetes import pod_path  # noqa: PLC0415
 
         return await self._ask(lambda client: client.get(pod_path(namespace, name)))
+
+    async def events(self, namespace: str, name: str) -> "Sequence[PodEvent]":
+        """The newest events of a pod."""
+        from urllib.parse import quote  # noqa: PLC0415
+
+        from stellwerk_cli.page.answers import PodEvent  # noqa: PLC0415
+
+        selector = quote(f"involvedObject.kind=Pod,involvedObject.name={name}", safe="")
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events?fieldSelector={selector}"
+        listed = await self._ask(lambda client: client.get(f"{path}&limit={_MAX_LISTED_EVENTS}"))
+        found = map(PodEvent.of, listed.get("items") or ())
+        return sorted(found, key=lambda each: each.at, reverse=True)[:_MAX_EVENTS]
 
     async def _ask(self, question: "Callable[[KubernetesClient], Awaitable[Answer]]") -> "Answer":
         from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415

@@ -46,6 +46,7 @@ SHOWN: Final[Sequence[Shown[Any]]] = (
     shown_dump(),
     shown_diagnosis(),
     *shown_lists().values(),
+    *(each.as_read for each in shown_lists().values() if each.as_read is not None),
 )
 """Every answer that has a table."""
 

@@ -1,7 +1,7 @@
-"""`stellwerk what-if --profile FILE --recording FILE`: the newest decisions, made again.
+"""`stellwerk what-if --profile FILE --recording FILE`: newest decisions, repeated.
 
-Called by that command. Invariant: each decision is compared on the World that it was made on; what
-the other profile would have placed elsewhere changes nothing of what comes after it.
+Called by that command. Invariant: each decision is compared on its own recorded World. A different
+choice of the profile has no effect on later decisions.
 """
 
 import argparse

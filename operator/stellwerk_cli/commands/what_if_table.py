@@ -32,7 +32,7 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
     if answer.left_out:
         why = f": {answer.stopped}" if answer.stopped else ""
         more = counted(answer.left_out, "more pod")
-        to.say((f"{more} not looked at{why}", "yellow"))
+        to.say((f"{more} not examined{why}", "yellow"))
     elif not (answer.placed or answer.unplaced or answer.lost or answer.staying):
         to.say("No pod waits." if answer.drained is None else "No pod has to move.")
     if answer.explanation is not None and answer.unplaced:
@@ -40,7 +40,7 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
         print_verdicts(answer.explanation, to, held_back=held_back)
     else:
         for left in answer.not_asked or ():
-            to.say((f"Left out is {left.plugin}: {left.reason}", "yellow"))
+            to.say((f"Not asked: {left.plugin}: {left.reason}", "yellow"))
     print_releases(answer.compatibility, to)
 
 
@@ -57,7 +57,7 @@ def _print_drains(answer: WhatIf, to: Printer) -> None:
         where = "the nodes" if answer.acts else "the added nodes"
         to.say(f"On {where} are the pods of the DaemonSets {which}.")
     for pod in answer.lost or ():
-        to.say((pod, "red"), " is lost: it has no controller that makes it anew")
+        to.say((pod, "red"), " is lost: no controller recreates it")
     for stays in answer.staying or ():
         to.say(
             (stays.pod, "red"), f" stays on {stays.node}: budget {stays.budget}: {stays.message}"
@@ -76,7 +76,7 @@ def _print_ended(answer: WhatIf, to: Printer) -> None:
         more = f" and {len(pods) - _MAX_EXAMPLES:,} more" if len(pods) > _MAX_EXAMPLES else ""
         ends = "ends" if len(pods) == 1 else "end"
         after = f" after {seconds} s" if seconds else ""
-        anew = ", and is made anew" if len(pods) == 1 else ", and are made anew"
+        anew = ", and is recreated" if len(pods) == 1 else ", and are recreated"
         named = f"{', '.join(pods[:_MAX_EXAMPLES])}{more}"
         head = f"{counted(len(pods), 'pod')} ({named}) {ends}{after}"
         to.say(f"{head}{anew if made_anew else ''}: {reason}")

@@ -42,7 +42,7 @@ from stellwerk_cli.convert.plugins import (
 )
 from stellwerk_cli.convert.policy import apply_policy
 from stellwerk_kube.destinations import FLAG as ALLOW_FLAG
-from stellwerk_kube.destinations import Destinations
+from stellwerk_kube.destinations import HOSTS_ANNOTATION, HOSTS_FILE, Destinations
 from stellwerk_kube.errors import ConfigurationError, ProfileError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import suggestion
@@ -108,6 +108,9 @@ class Conversion:
     flags: tuple[str, ...] = ()
     """The flags of `stellwerk run`, in a cluster, without which the manifests do not work."""
 
+    hosts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(folder of files, the addresses of extenders for which its files are used)."""
+
 
 def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Conversion:
     """Convert a file with one or more configurations, in YAML or JSON.
@@ -143,6 +146,7 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
         tuple(manifest for each in conversions for manifest in each.manifests),
         tuple(warning for each in conversions for warning in each.warnings),
         tuple(dict.fromkeys(flag for each in conversions for flag in each.flags)),
+        tuple(folder for each in conversions for folder in each.hosts),
     )
 
 
@@ -355,6 +359,11 @@ def _unknown(name: object, source: str, known: Iterable[str]) -> ProfileError:
 
 
 def _warn_of_the_rest(document: Mapping[str, Any], version: str, draft: ProfileDraft) -> None:
+    """Warn of each field that no SchedulerProfile has.
+
+    Raises:
+        ProfileError: no version of the configuration has a field.
+    """
     for name in document:
         if name in NOT_IN_PROFILES:
             draft.warn(name, f"has no counterpart; {NOT_IN_PROFILES[name]}")
@@ -439,6 +448,7 @@ def _finish(drafts: list[ProfileDraft]) -> Conversion:
         tuple(manifests),
         tuple(warning for draft in drafts for warning in draft.warnings),
         _flags(manifests),
+        _hosts(manifests),
     )
 
 
@@ -463,10 +473,11 @@ def _moved_into_secrets(manifest: JsonObject) -> Iterator[JsonObject]:
                     data[key] = text
             kept["secretRef"] = reference
         if data:
+            origin = str(URL(extender.shown_url_prefix).origin())
             yield {
                 "apiVersion": "v1",
                 "kind": "Secret",
-                "metadata": reference,
+                "metadata": {**reference, "annotations": {HOSTS_ANNOTATION: origin}},
                 "type": "Opaque",
                 "data": data,
             }
@@ -475,6 +486,21 @@ def _moved_into_secrets(manifest: JsonObject) -> Iterator[JsonObject]:
 _KEYS: Final = {"certData": "tls.crt", "keyData": "tls.key", "caData": "ca.crt"}
 SECRETS_NAMESPACE: Final = "stellwerk"
 """The operator's own, as the manifests have it; it reads Secrets there alone."""
+
+
+def _hosts(manifests: Iterable[JsonObject]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The folders of files that extenders name, and the addresses for which they are used."""
+    found: dict[str, dict[str, None]] = {}
+    for manifest in manifests:
+        if manifest["kind"] == "Secret":
+            continue
+        for extender in parse_spec(manifest["spec"]).extenders:
+            tls = extender.tls_config
+            for file in () if tls is None else filter(None, tls.named_files):
+                folder = os.path.dirname(file)  # noqa: PTH120 a path of another machine
+                origin = str(URL(extender.shown_url_prefix).origin())
+                found.setdefault(folder, {})[origin] = None
+    return tuple((folder, tuple(urls)) for folder, urls in found.items())
 
 
 def _flags(manifests: Iterable[JsonObject]) -> tuple[str, ...]:
@@ -540,6 +566,8 @@ def convert_command(path: str, output: TextIO | None = None, remarks: TextIO | N
         )
     if conversion.flags:
         remarks.write(f"{path}: in a cluster, stellwerk run needs {' '.join(conversion.flags)}\n")
+    for folder, urls in conversion.hosts:
+        remarks.write(f"{path}: the file {folder}/{HOSTS_FILE} has to name {' '.join(urls)}\n")
     remarks.flush()
     output.write(render(conversion))
     output.flush()

@@ -18,7 +18,7 @@ from textwrap import wrap
 from typing import Final, TextIO
 
 from stellwerk.answers.pod import DecisionFields, PodExplanation
-from stellwerk.explain.report import scheduled_message
+from stellwerk.explain.lists.queue import scheduled_message
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_affinity import AffinityTerm
 from stellwerk_cli.demo.sandbox import Sandbox, open_sandbox, own_command

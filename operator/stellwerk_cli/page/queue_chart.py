@@ -50,20 +50,19 @@ def queue_chart(samples: Sequence[QueueSample]) -> QueueChart:
     """Draw the samples, of which there is at least one."""
     times = [parse_moment(each.at).timestamp() for each in samples]
     first, last = samples[0], samples[-1]
-    span = max(1e-9, times[-1] - times[0])
-    chosen = _thinned(samples)
+    chosen = drawn(samples)
     highest = _round_up(max(_total(each) for each in samples))
-    across = [(times[at] - times[0]) / span * WIDTH for at in chosen]
+    places = across(samples, chosen)
     if len(chosen) == 1:
-        chosen, across = [*chosen, *chosen], [0.0, float(WIDTH)]
+        chosen, places = [*chosen, *chosen], [0.0, float(WIDTH)]
     stacks = [list(accumulate(_waiting(samples[at]))) for at in chosen]
     heights = [[0] * len(chosen), *([stack[q] for stack in stacks] for q in range(len(QUEUES)))]
     areas = {
-        queue: _area(across, heights[number], heights[number + 1], highest)
+        queue: _area(places, heights[number], heights[number + 1], highest)
         for number, queue in enumerate(QUEUES)
     }
     edges = {
-        queue: f"M{' L'.join(_edge(across, heights[number + 1], highest))}"
+        queue: f"M{' L'.join(_edge(places, heights[number + 1], highest))}"
         for number, queue in enumerate(QUEUES)
         if heights[number] != heights[number + 1]
     }
@@ -93,7 +92,7 @@ def _waiting(sample: QueueSample) -> tuple[int, int, int, int]:
     return sample.active, sample.backoff, sample.unschedulable, sample.gated
 
 
-def _thinned(samples: Sequence[QueueSample]) -> list[int]:
+def drawn(samples: Sequence[QueueSample]) -> list[int]:
     """Positions of the highest sample of each stretch, and of the first and the last one."""
     if len(samples) <= _MAX_POINTS:
         return list(range(len(samples)))
@@ -103,6 +102,13 @@ def _thinned(samples: Sequence[QueueSample]) -> list[int]:
         for begin, end in pairwise(bounds)
     }
     return sorted(highest | {0, len(samples) - 1})
+
+
+def across(samples: Sequence[QueueSample], chosen: Sequence[int]) -> list[float]:
+    """The x coordinates of some samples."""
+    times = [parse_moment(samples[at].at).timestamp() for at in (0, *chosen, len(samples) - 1)]
+    begin, end = times[0], times[-1]
+    return [(time - begin) / max(1e-9, end - begin) * WIDTH for time in times[1:-1]]
 
 
 def _round_up(value: int) -> int:

@@ -1,10 +1,8 @@
 """The pages: each asks the operator, and renders a template.
 
-`server` adds the routes; an explanation is shown as heat maps of nodes × plugins, with nothing that
-is not in the operator's answer; a step of their colour scale is one of eleven, so that a style
-sheet can name each. Invariant: a list is shown a page at a time, and an answer that cannot be had
-is a page that says why, with the status that belongs to it; each answer stands beside the command
-that asks for it, in which a shell takes every name as one word.
+`server` adds the routes. Invariant: a list is shown a page at a time, and an answer that cannot be
+had is a page that says why, with the status that belongs to it; each answer stands beside the
+command that asks for it, in which a shell takes every name as one word.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -28,23 +27,41 @@ from markupsafe import Markup, escape
 from stellwerk import __version__
 from stellwerk.answers.answer import PortAnswer, codec
 from stellwerk.answers.decisions import DecisionsPage
-from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation, DevicesPage
+from stellwerk.answers.devices import (
+    ClaimExplanation,
+    DeviceExplanation,
+    DeviceFields,
+    DevicesPage,
+)
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
-from stellwerk.answers.pod import (
-    PodExplanation,
-    RecomputedVerdicts,
-    ScoreFields,
-    read_names_near,
+from stellwerk.answers.pod import PodExplanation
+from stellwerk.answers.profiles import ProfilesPage, ServingProfile
+from stellwerk.answers.queue import (
+    BY_CONTROLLER,
+    QUEUE_COLUMNS,
+    PendingGroup,
+    QueueHistoryPage,
+    QueuePage,
 )
-from stellwerk.answers.profiles import ProfilesPage
-from stellwerk.answers.queue import QueueHistoryPage, QueuePage
+from stellwerk.answers.search import FoundObject, SearchPage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
-from stellwerk.models.troubleshooting import entry_of, sections
+from stellwerk.models.troubleshooting import Section, entry_of, sections
+from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS
+from stellwerk.profiles.spec.profile import API_VERSION, KIND
+from stellwerk_cli.page.node_grid import FULL_PERCENT, NodeGrid, colour, node_grid
 from stellwerk_cli.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
+from stellwerk_cli.page.rate_chart import milliseconds, rate_charts
+from stellwerk_cli.page.score_view import rejection_map, score_map, step, why_there
+from stellwerk_cli.page.suggestion_form import (
+    changes_text,
+    filled_form,
+    nodes_of,
+    read_changes,
+)
 from stellwerk_cli.page.supposition_form import (
     ACTS,
     FIELDS,
@@ -54,8 +71,9 @@ from stellwerk_cli.page.supposition_form import (
     supposition,
     with_weights,
 )
-from stellwerk_kube.clock import parse_moment
-from stellwerk_kube.compatibility import decided_as
+from stellwerk_cli.page.what_if_view import placed_alike, summary, unplaced_alike
+from stellwerk_kube.clock import SystemClock, parse_moment
+from stellwerk_kube.compatibility import decided_as, decided_by_default
 from stellwerk_kube.errors import ApiError, ConfigurationError, SchedulerError
 from stellwerk_kube.untrusted_text import printable, printable_lines
 
@@ -63,7 +81,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from stellwerk.answers.profile_history import ProfileHistory
-    from stellwerk_cli.page.answers import Answers, ApiReader
+    from stellwerk_cli.page.answers import Answers, ApiReader, PodEvent
     from stellwerk_kube.json_values import JsonObject
 
     View = Callable[[web.Request], Awaitable[web.Response]]
@@ -113,97 +131,19 @@ def file_name(path: str) -> str:
     return (_UNSAFE.sub("-", path).strip("-.") or "overview")[:100] + ".json"
 
 
-# --- heat maps ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One node and one plugin."""
-
-    text: str
-    step: int
-    """The step of the colour scale."""
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class HeatRow:
-    """One node."""
-
-    node: str
-    label: str
-    """Its rank, or how many plugins turn it away."""
-    total: str
-    chosen: bool
-    cells: Sequence[Cell]
-
-
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    """Nodes in rows, plugins in columns."""
-
-    plugins: Sequence[str]
-    rows: Sequence[HeatRow]
-
-
-def score_map(explanation: PodExplanation) -> HeatMap | None:
-    """The scores of the best nodes; None: nothing was scored."""
-    best = explanation.decision.best if explanation.decision is not None else ()
-    if not best:
-        return None
-    plugins = list(best[0].scores)
-    rows = [
-        HeatRow(
-            each.node,
-            f"{each.rank}",
-            f"{each.total}",
-            each.node == explanation.node,
-            [_score(plugin, each.scores[plugin]) for plugin in plugins],
-        )
-        for each in best
-    ]
-    return HeatMap(plugins, rows)
-
-
-def _score(plugin: str, score: ScoreFields) -> Cell:
-    numbers = f"raw {score.raw}, normalised {score.normalized}, weighted {score.weighted}"
-    return Cell(f"{score.weighted}", step(score.normalized), f"{plugin}: {numbers}")
-
-
-def rejection_map(verdicts: RecomputedVerdicts | None) -> HeatMap | None:
-    """The nodes nearest to taking the pod, with what turns them away; None: none was looked at."""
-    if verdicts is None:
-        return None
-    nearest = verdicts.nearest or ()
-    turning_away = {plugin for each in nearest for plugin in each.rejected_by}
-    order = [each.plugin for each in verdicts.by_plugin or ()]
-    plugins = [plugin for plugin in order if plugin in turning_away]
-    if not plugins:
-        return None
-    rows = [
-        HeatRow(
-            each.node,
-            f"{len(each.rejected_by)}",
-            "",
-            chosen=False,
-            cells=[_rejection(plugin, each.rejected_by.get(plugin)) for plugin in plugins],
-        )
-        for each in nearest
-    ]
-    return HeatMap(plugins, rows)
-
-
-def _rejection(plugin: str, reasons: Sequence[str] | None) -> Cell:
-    if reasons is None:
-        return Cell("", 0, f"{plugin}: lets the pod in")
-    return Cell("✕", 1, f"{plugin}: {', '.join(reasons)}")
-
-
 # --- the table of pages ---------------------------------------------------------------------------
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _ROWS_PER_PAGE: Final = 50
 """Rows of a list on one page: about two screens."""
+_DEVICES_PER_PAGE: Final = 400
+"""Devices of a page, which are squares: those of 50 nodes with eight each."""
+_MAX_OFFERED_NAMES: Final = 200
+"""Nodes and waiting pods that a form offers. Others can be typed."""
+OFFERS_FRESH_SECONDS: Final = 10.0
+"""Seconds for which the names that a form offers are not asked for again."""
+GRID_FRESH_SECONDS: Final = 10.0
+"""Seconds for which the picture of all nodes is not made anew, however many windows follow it."""
 _MAX_FILTER_CHARACTERS: Final = 320
 """Characters of a filter: a label's key and value."""
 _MAX_PREVIEW_ROWS: Final = 12
@@ -217,12 +157,16 @@ _MAX_PAGE_NUMBER: Final = 1_000_000
 """The highest number of a page: offsets stay small numbers, whatever an address says."""
 _MAX_RESOURCE_COLUMNS: Final = 10
 """Resources of nodes that have a column each in the list."""
+EVENTS_FRESH_SECONDS: Final = 10.0
+"""Seconds for which the events of a pod are not asked for again, however many windows follow it."""
 FOLLOW_SECONDS: Final = 2
 """Seconds between two questions of a page that follows an answer."""
 FOLLOW_SLOWLY_SECONDS: Final = 10
 """Seconds between two questions where the operator computes the answer anew each time."""
+RANGES: Final = {"5m": "5 minutes", "1h": "1 hour", "all": "12 hours"}
+"""Ranges of the charts: the operator's name → words."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
-_NO_API: Final = "this page has no way to the API server"
+_NO_API: Final = "this page cannot reach the API server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +183,10 @@ class ListPage:
     """The path of the operator's port; empty: the same as the page's."""
     unless_asked: Mapping[str, str] = field(default_factory=dict)
     """Asked for as well, unless the address says otherwise."""
+    per_page: int = _ROWS_PER_PAGE
+    """Entries of a page."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Columns that the list can be sorted by: key → title."""
 
 
 LISTS: Final = (
@@ -247,6 +195,7 @@ LISTS: Final = (
         QueuePage,
         ("stellwerk", "queue", "--all-namespaces"),
         {"q": "--match", "queue": "--queue", "plugin": "--plugin"},
+        columns=QUEUE_COLUMNS,
     ),
     ListPage(
         "/decisions",
@@ -267,6 +216,7 @@ LISTS: Final = (
         ("stellwerk", "devices"),
         {"q": "--match", "node": "--node", "state": "--state"},
         asks="/explain/devices",
+        per_page=_DEVICES_PER_PAGE,
     ),
 )
 
@@ -335,6 +285,103 @@ class WeightsTrial:
     mistake: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the address of a list asks for."""
+
+    page: ListPage
+    number: int
+    """The page of the list, from 1."""
+    words: Mapping[str, str]
+    """The text of each filter, perhaps empty."""
+    kept: Mapping[str, str]
+    """What links to other pages of the same list have in their address, too."""
+
+    @classmethod
+    def of(cls, page: ListPage, request: web.Request) -> Asked:
+        """Read the address of a request for a list."""
+        words = {
+            key: request.query.get(key, "").strip()[:_MAX_FILTER_CHARACTERS] for key in page.filters
+        }
+        return cls(page, _page_number(request), words, {key: it for key, it in words.items() if it})
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """The filters that are set."""
+        return {key: word for key, word in self.words.items() if word}
+
+    def path(self, more: Mapping[str, str]) -> str:
+        """The question to the operator; filters go before what else is asked for."""
+        size = self.page.per_page
+        part = {"limit": size, "offset": (self.number - 1) * size}
+        query = urlencode({**part, **more, **self.filters}, quote_via=quote)
+        return f"{self.page.asks or self.page.address}?{query}"
+
+    @property
+    def command(self) -> str:
+        """The same question in a terminal."""
+        options = (f"{self.page.filters[key]}={word}" for key, word in self.filters.items())
+        return command(*self.page.words, *options)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What the templates of lists have in common."""
+        return {
+            "number": self.number,
+            "asked": self.words,
+            "filters": self.kept,
+            "kept": address_of(self.kept),
+            "columns": self.page.columns,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GridOf:
+    """The picture of all nodes by one resource."""
+
+    resource: str
+    total: int
+    """Nodes that there are. The picture has as many of them as one answer may have."""
+    grid: NodeGrid
+
+
+async def _nothing() -> None:
+    return None
+
+
+def address_of(query: Mapping[str, str], **changed: str) -> str:
+    """The rest of an address behind another part of its query; what is changed to "" is left out.
+
+    A page of the list and an opened row belong to the one order in which they were seen.
+    """
+    whole = {key: text for key, text in {**query, **changed}.items() if text or key == "reason"}
+    return "".join(f"&{urlencode({key: text}, quote_via=quote)}" for key, text in whole.items())
+
+
+def group_key(group: PendingGroup) -> str:
+    """The name of a row of pods in an address."""
+    return "|".join([group.namespace, group.controller or "", *(group.rejected_by or ())])
+
+
+def group_filter(group: PendingGroup) -> dict[str, str]:
+    """The filter of the pods of a row."""
+    return {
+        "controller": f"{group.namespace}/{group.controller}",
+        "reason": ",".join(group.rejected_by or ()),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Names that a what-if form offers."""
+
+    nodes: Sequence[str]
+    """Some of them, by name."""
+    pods: Sequence[str]
+    """NAMESPACE/NAME of waiting pods, one of each row of the queue."""
+    profiles: Sequence[str]
+
+
 class Views:
     """Handlers of every page."""
 
@@ -345,7 +392,8 @@ class Views:
         self._templates = _environment()
         self.routes = [
             web.get("/", self._shown(self._overview)),
-            *(web.get(each.address, self._shown(partial(self._list, each))) for each in LISTS),
+            web.get("/queue", self._shown(self._queue)),
+            *(web.get(each.address, self._shown(partial(self._list, each))) for each in LISTS[1:]),
             *(
                 web.get(each.address, self._shown(partial(self._subject, each)))
                 for each in SUBJECTS
@@ -354,7 +402,7 @@ class Views:
             web.get("/owners/{namespace}/{kind}/{name}", self._shown(self._owner)),
             web.get("/profiles", self._shown(self._profiles)),
             web.get("/profiles/{name}", self._shown(self._profile)),
-            web.get("/pods", self._look_up),
+            web.get("/search", self._shown(self._search)),
             web.get("/pods/{namespace}/{name}", self._shown(self._pod)),
             web.get("/help", self._shown(self._help)),
             web.get("/what-if", self._shown(self._form)),
@@ -366,10 +414,12 @@ class Views:
 
     async def _overview(self, request: web.Request) -> web.Response:
         ask = self._answers.get
+        wanted = request.query.get("range", "")
+        wanted = wanted if wanted in RANGES else "5m"
         history, decisions, waiting, nodes = await asyncio.gather(
-            ask("/queue/history", QueueHistoryPage),
+            ask(f"/queue/history?range={wanted}", QueueHistoryPage),
             ask(f"/decisions?limit={_MAX_PREVIEW_ROWS}", DecisionsPage),
-            ask(f"/queue?limit={_MAX_PREVIEW_ROWS}", QueuePage),
+            ask(f"/queue?limit={_MAX_PREVIEW_ROWS}&by={BY_CONTROLLER}", QueuePage),
             ask("/nodes?limit=1&totals=yes", NodesPage),
         )
         return self._page(
@@ -383,32 +433,71 @@ class Views:
             },
             command="\n".join(command(*each.words) for each in LISTS[:3]),
             chart=queue_chart(history.items),
+            lines=rate_charts(history.items, local_time),
+            history=history,
+            ranges=RANGES,
+            wanted=wanted,
             decisions=decisions,
             waiting=waiting,
             nodes=nodes,
         )
 
     async def _list(self, page: ListPage, request: web.Request) -> web.Response:
-        number = _page_number(request)
-        words = {
-            key: request.query.get(key, "").strip()[:_MAX_FILTER_CHARACTERS] for key in page.filters
-        }
-        filters = {key: word for key, word in words.items() if word}
-        part = {"limit": _ROWS_PER_PAGE, "offset": (number - 1) * _ROWS_PER_PAGE}
-        query = urlencode({**part, **page.unless_asked, **filters}, quote_via=quote)
-        listed = await self._answers.get(f"{page.asks or page.address}?{query}", page.kind)
-        options = (f"{page.filters[key]}={word}" for key, word in filters.items())
+        asked = Asked.of(page, request)
+        listed, picture = await asyncio.gather(
+            self._answers.get(asked.path({**page.unless_asked}), page.kind),
+            self._grid(asked, request) if page.kind is NodesPage else _nothing(),
+        )
         return self._page(
             request,
             f"{page.address[1:]}.html",
             answer=listed,
-            command=command(*page.words, *options),
+            command=asked.command,
             listed=listed,
-            number=number,
-            last=max(1, -(-listed.total // _ROWS_PER_PAGE)),
-            asked=words,
-            filters=filters,
-            kept=f"&{urlencode(filters, quote_via=quote)}" if filters else "",
+            last=max(1, -(-listed.total // page.per_page)),
+            picture=picture,
+            **asked.shown,
+        )
+
+    async def _grid(self, asked: Asked, request: web.Request) -> GridOf:
+        """The picture of all nodes that the list has, on this page or not."""
+        resource = request.query.get("grid", "").strip()[:_MAX_FILTER_CHARACTERS] or "cpu"
+        words = {**asked.page.unless_asked, **asked.filters, "totals": "", "shares": resource}
+        query = urlencode({**words, "limit": 1}, quote_via=quote)
+        shown = await self._answers.get(f"/nodes?{query}", NodesPage, GRID_FRESH_SECONDS)
+        return GridOf(resource, shown.total, node_grid(shown.shares or (), asked.page.per_page))
+
+    async def _queue(self, request: web.Request) -> web.Response:
+        """The pods that wait, by controller, of which one may be open, or one by one."""
+        asked = Asked.of(LISTS[0], request)
+        kept = {
+            key: request.query[key]
+            for key in ("view", "controller", "reason", "sort")
+            if key in request.query
+        }
+        one_by_one = kept.get("view") == "pods" or "controller" in kept
+        by = {} if one_by_one else {"by": BY_CONTROLLER}
+        of = {key: text for key, text in kept.items() if key != "view"}
+        listed = await self._answers.get(asked.path({**by, **of}), QueuePage)
+        opened, of_opened = request.query.get("open", ""), None
+        for each in listed.groups or ():
+            if group_key(each) == opened:
+                query = urlencode({"limit": _ROWS_PER_PAGE, **group_filter(each)}, quote_via=quote)
+                of_opened = await self._answers.get(f"/queue?{query}", QueuePage)
+        rows = listed.total if listed.groups_total is None else listed.groups_total
+        asked = replace(asked, kept={**asked.filters, **kept})
+        return self._page(
+            request,
+            "queue.html",
+            answer=listed,
+            command=asked.command,
+            listed=listed,
+            last=max(1, -(-rows // _ROWS_PER_PAGE)),
+            one_by_one=one_by_one,
+            opened=opened,
+            of_opened=of_opened,
+            of={key: kept.get(key, "") for key in ("view", "controller", "sort")},
+            **asked.shown,
         )
 
     async def _subject(self, page: SubjectPage, request: web.Request) -> web.Response:
@@ -430,7 +519,7 @@ class Views:
         explanation, devices = await asyncio.gather(
             self._answers.get(f"/nodes?explain={quote(name, '')}", NodeExplanation),
             self._answers.get(
-                f"/explain/devices?limit={_MAX_PREVIEW_ROWS}&node={quote(name, '')}", DevicesPage
+                f"/explain/devices?limit={_DEVICES_PER_PAGE}&node={quote(name, '')}", DevicesPage
             ),
         )
         return self._page(
@@ -463,7 +552,13 @@ class Views:
         serving = {each.name: each for each in listed.items}
         words = command("kubectl", "get", "schedulerprofiles")
         return self._page(
-            request, "profiles.html", answer=listed, command=words, listed=listed, serving=serving
+            request,
+            "profiles.html",
+            answer=listed,
+            command=words,
+            listed=listed,
+            serving=serving,
+            differences={each.name: differences(each) for each in listed.items},
         )
 
     async def _profile(self, request: web.Request) -> web.Response:
@@ -547,6 +642,21 @@ class Views:
                 return None
             raise
 
+    async def _events(self, namespace: str, name: str) -> tuple[Sequence[PodEvent], str]:
+        """The newest events of a pod, or the reason why they cannot be read."""
+        api = self._api
+        if api is None:
+            return (), ""
+        try:
+            found = await self._answers.kept(
+                f"events {namespace}/{name}",
+                lambda: api.events(namespace, name),
+                EVENTS_FRESH_SECONDS,
+            )
+        except SchedulerError as error:
+            return (), f"{error}"
+        return found, ""
+
     async def _read_history(self, name: str) -> tuple[ProfileHistory | None, str]:
         """The accepted specs of a profile, or the reason why they cannot be read."""
         api = self._api
@@ -557,32 +667,38 @@ class Views:
         except SchedulerError as error:
             return None, f"{error}"
 
-    async def _look_up(self, request: web.Request) -> web.Response:
-        """From what was typed into the search field to the pod's own page."""
-        namespace, name = _pod_names(request.query.get("name", "").strip())
-        if not name:
-            raise web.HTTPSeeOther("/queue")
-        raise web.HTTPSeeOther(f"/pods/{quote(namespace, '')}/{quote(name, '')}")
+    async def _search(self, request: web.Request) -> web.Response:
+        """Objects by a part of their name; where only one is meant, its own page."""
+        text = " ".join(request.query.get("q", "").split())[:_MAX_FILTER_CHARACTERS]
+        is_typing = "suggest" in request.query
+        found = await self._found(text, _MAX_PREVIEW_ROWS if is_typing else _ROWS_PER_PAGE)
+        so_called = [each for each in found.items if text in {each.name, _last_part(each.name)}]
+        is_shown = is_typing or request.query.get("format") == "json"
+        if not is_shown and (found.total == 1 or len(so_called) == 1):
+            raise web.HTTPSeeOther(place_of((so_called or found.items)[0]))
+        return self._page(
+            request,
+            "search.html",
+            status=200 if found.total or not text or is_typing else _NOT_FOUND,
+            follow=0,
+            answer=found,
+            command="\n".join(command(*each.words, f"--match={text}") for each in LISTS[:3])
+            if text
+            else "",
+            found=found,
+            text=text,
+        )
+
+    async def _found(self, text: str, limit: int) -> SearchPage:
+        query = urlencode({"q": text, "limit": limit}, quote_via=quote)
+        return await self._answers.get(f"/explain/search?{query}", SearchPage)
 
     async def _pod(self, request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         path = f"/explain/{quote(namespace, '')}/{quote(name, '')}"
-        try:
-            explanation = await self._answers.get(path, PodExplanation)
-        except PortRefusal as refusal:
-            if refusal.status != _NOT_FOUND:
-                raise
-            near = [f"{namespace}/{each}" for each in read_names_near(f"{refusal}")]
-            error = f"{refusal}".partition("; ")[0]
-            return self._page(
-                request,
-                "error.html",
-                status=_NOT_FOUND,
-                error=error,
-                near=near,
-                typed=name,
-                whole="",
-            )
+        explanation, (events, no_events) = await asyncio.gather(
+            self._answers.get(path, PodExplanation), self._events(namespace, name)
+        )
         served = (await self._answers.get("/profiles", ProfilesPage)).items
         by = explanation.selected_by
         profile = next(
@@ -605,6 +721,9 @@ class Views:
             profile=profile,
             held_back=explanation.queue is not None and explanation.queue.gated_by is not None,
             scores=score_map(explanation),
+            sentence=why_there(explanation),
+            events=events,
+            no_events=no_events,
             rejections=rejection_map(explanation.verdicts),
         )
 
@@ -612,15 +731,75 @@ class Views:
         return self._failed(request, _NOT_FOUND, f"there is no page {request.path}")
 
     async def _help(self, request: web.Request) -> web.Response:
-        found = await asyncio.to_thread(sections)
-        return self._page(request, "help.html", follow=0, sections=found)
+        text = " ".join(request.query.get("q", "").split())[:_MAX_FILTER_CHARACTERS]
+        found = await asyncio.to_thread(searched_sections, text)
+        count = sum(len(each.entries) for each in found)
+        return self._page(request, "help.html", follow=0, sections=found, text=text, count=count)
 
     async def _form(self, request: web.Request) -> web.Response:
         """The form, or with `decide` in the address the answer to what stands there."""
         form = {field: request.query.get(field, "") for field in FIELDS}
+        if "of" in request.query:
+            return await self._tried_suggestion(request)
         if "decide" not in request.query:
-            return self._supposed(request, form)
+            return await self._supposed(request, form)
         return await self._decided(request, form)
+
+    async def _tried_suggestion(self, request: web.Request) -> web.Response:
+        """The form filled in as a suggestion for a pod says, and decided where all of it is in."""
+        form = dict.fromkeys(FIELDS, "")
+        profile = request.query.get("profile_of", "").strip()
+        try:
+            if profile:
+                form["profile"] = as_yaml(await self._profile_manifest(profile))
+            if not request.query["of"]:
+                return await self._supposed(request, form)
+            changes = read_changes(request.query.get("changes", "[]"))
+            pod = await self._live_pod(request.query["of"])
+            names = nodes_of(changes)
+            paths = (f"/nodes?explain={quote(name, '')}" for name in names)
+            asked = await asyncio.gather(
+                *(self._answers.get(path, NodeExplanation) for path in paths)
+            )
+            known = {name: each.node for name, each in zip(names, asked, strict=True)}
+            filled = filled_form(changes, pod, known)
+        except (ConfigurationError, PortRefusal, ApiError) as error:
+            return await self._supposed(request, form, mistake=f"{error}", status=422)
+        form |= {name: text for name, text in filled.form.items() if text}
+        if filled.by_hand or not changes:
+            return await self._supposed(request, form, by_hand=filled.by_hand)
+        return await self._decided(request, form)
+
+    async def _profile_manifest(self, name: str) -> JsonObject:
+        """The accepted spec of a profile as a manifest.
+
+        Raises:
+            ConfigurationError: it cannot be read.
+        """
+        history, why = await self._read_history(name)
+        newest = history.revisions[0] if history is not None and history.revisions else None
+        if newest is None or newest.spec is None:
+            raise ConfigurationError(why or f"profile: no spec of {name} has been accepted yet")
+        metadata = {"name": name}
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": newest.spec}
+
+    async def _offers(self) -> Offers:
+        """Names to choose from, so that none has to be typed."""
+        ask = self._answers.get
+        nodes, waiting, profiles = await asyncio.gather(
+            ask(f"/nodes?limit={_MAX_OFFERED_NAMES}&sort=name", NodesPage, OFFERS_FRESH_SECONDS),
+            ask(
+                f"/queue?limit={_MAX_OFFERED_NAMES}&by={BY_CONTROLLER}",
+                QueuePage,
+                OFFERS_FRESH_SECONDS,
+            ),
+            ask("/profiles", ProfilesPage),
+        )
+        return Offers(
+            [each.name for each in nodes.items],
+            [each.longest_waiting for each in waiting.groups or ()],
+            [each.name for each in profiles.items],
+        )
 
     async def _what_if(self, request: web.Request) -> web.Response:
         """The answer at an address of its own, where the question is short enough for one."""
@@ -638,20 +817,22 @@ class Views:
             body = await asyncio.to_thread(supposition, form)
             answer = await self._answers.post("/what-if", body, WhatIf)
         except (ConfigurationError, PortRefusal) as error:
-            return self._supposed(request, form, mistake=f"{error}", status=422)
-        return self._supposed(request, form, answer=answer)
+            return await self._supposed(request, form, mistake=f"{error}", status=422)
+        return await self._supposed(request, form, answer=answer)
 
-    def _supposed(
+    async def _supposed(
         self,
         request: web.Request,
         form: Mapping[str, str],
         *,
         answer: WhatIf | None = None,
         mistake: str = "",
+        by_hand: Sequence[str] = (),
         status: int = 200,
     ) -> web.Response:
         """The form as it was filled in, with what came of it."""
         explanation = answer.explanation if answer is not None else None
+        offers = await self._offers()
         return self._page(
             request,
             "what_if.html",
@@ -661,6 +842,12 @@ class Views:
             command=what_if_command(form) if answer is not None else "",
             form=form,
             mistake=mistake,
+            by_hand=by_hand,
+            tried=request.query.get("of", ""),
+            offers=offers,
+            summary=summary(answer) if answer is not None else "",
+            placed=placed_alike(answer) if answer is not None else (),
+            unplaced=unplaced_alike(answer) if answer is not None else (),
             pod=explanation,
             held_back=False,
             rejections=rejection_map(explanation.verdicts if explanation is not None else None),
@@ -676,16 +863,37 @@ class Views:
                 return await view(request)
             except PortRefusal as refusal:
                 status = refusal.status if refusal.status in {401, 403, 404, 422, 429} else 502
-                return self._failed(request, status, f"{refusal}")
+                near = await self._near(request) if status == _NOT_FOUND else ()
+                return self._failed(request, status, f"{refusal}", near)
             except SchedulerError as error:
                 return self._failed(request, 503, f"{error}")
 
         return handler
 
-    def _failed(self, request: web.Request, status: int, error: str) -> web.Response:
-        whole = request.path if request.query and request.path in _LISTED else ""
+    async def _near(self, request: web.Request) -> Sequence[FoundObject]:
+        """Objects whose names are like that of a page whose subject is not there."""
+        name = _last_part(request.match_info.get("name", ""))[:_MAX_FILTER_CHARACTERS]
+        if not name or request.path.startswith("/search"):
+            return ()
+        try:
+            found = await self._found(name, _MAX_PREVIEW_ROWS)
+        except SchedulerError:
+            # They are an offer. The page says without them that there is nothing of that name.
+            return ()
+        return found.items or found.near or ()
+
+    def _failed(
+        self, request: web.Request, status: int, error: str, near: Sequence[FoundObject] = ()
+    ) -> web.Response:
         return self._page(
-            request, "error.html", status=status, error=error, near=[], typed="", whole=whole
+            request,
+            "error.html",
+            status=status,
+            # The names that the operator tells in one line are links below it.
+            error=error.partition("; ")[0] if near else error,
+            is_missing=status == _NOT_FOUND,
+            near=near,
+            whole=request.path if request.query and request.path in _LISTED else "",
         )
 
     def _page(
@@ -742,8 +950,21 @@ def _environment() -> Environment:
     environment.filters |= {
         "amount": amount,
         "decided_as": decided_as,
+        "decided_by_default": decided_by_default,
         "local_time": local_time,
+        "local_date": local_date,
         "segment": _segment,
+        "place_of": place_of,
+        "pod_path": lambda key: "/".join(quote(part, "") for part in _pod_names(key)),
+        "group_key": group_key,
+        "group_filter": group_filter,
+        "changes_text": changes_text,
+        "owner_path": owner_path,
+        "for_words": for_words,
+        "queue_words": lambda queue: _QUEUE_WORDS.get(queue, queue),
+        "holders_of": holders_of,
+        "milliseconds": milliseconds,
+        "json": lambda value: orjson.dumps(value).decode(),
         "device_path": _device_path,
         "lines": _lines,
         "words": _words,
@@ -753,6 +974,10 @@ def _environment() -> Environment:
         "version": __version__,
         "share": share,
         "step": step,
+        "address_of": address_of,
+        "colour": colour,
+        "full_percent": FULL_PERCENT,
+        "rows_of_devices": rows_of_devices,
         "unit": lambda resource: " cores" if resource == "cpu" else "",
         "resources_of": lambda nodes: resources_of(nodes, _MAX_RESOURCE_COLUMNS),
         "chart_size": (WIDTH, HEIGHT),
@@ -796,6 +1021,63 @@ def _pod_names(key: str) -> tuple[str, str]:
     return namespace if slash else "default", name
 
 
+def rows_of_devices(
+    devices: Sequence[DeviceFields],
+) -> list[tuple[str, str, Sequence[DeviceFields]]]:
+    """(node, driver and pool, devices) for devices in a row that belong together."""
+
+    def place(device: DeviceFields) -> tuple[str, str]:
+        return device.node or "", device.device.rpartition("/")[0]
+
+    return [(*where, list(found)) for where, found in groupby(devices, place)]
+
+
+def holders_of(devices: Sequence[DeviceFields]) -> dict[str, list[int]]:
+    """Claim → the numbers of the devices in the row that it holds, from 1."""
+    found: dict[str, list[int]] = {}
+    for number, device in enumerate(devices, 1):
+        for claim in device.claims:
+            found.setdefault(claim, []).append(number)
+    return found
+
+
+def owner_path(controller: str, namespace: str) -> str:
+    """The address of a controller's page, or of a group's; the controller is KIND/NAME."""
+    kind, _, name = controller.partition("/")
+    return place_of(FoundObject(kind=kind, name=f"{namespace}/{name}"))
+
+
+def place_of(found: FoundObject) -> str:
+    """The address of an object's page."""
+    namespace, _, name = found.name.rpartition("/")
+    parts = [quote(each, "") for each in (namespace, name) if each]
+    below = _PLACES.get(found.kind) or f"owners/{quote(namespace, '')}/{quote(found.kind, '')}"
+    return f"/{'/'.join([below, *(parts if found.kind in _PLACES else parts[-1:])])}"
+
+
+_QUEUE_WORDS: Final = {
+    "activeQ": "active",
+    "backoffQ": "backoff",
+    "errorBackoffQ": "backoff after an error",
+    "unschedulablePods": "unschedulable",
+    "unschedulablePods (gated)": "gated",
+}
+"""kube-scheduler's names of the queues → those of the tiles and of the filter."""
+_PLACES: Final = {
+    "Pod": "pods",
+    "Node": "nodes",
+    "PodGroup": "groups",
+    "ResourceClaim": "claims",
+    "SchedulerProfile": "profiles",
+}
+"""Folders of the pages by kind; other kinds are controllers."""
+
+
+def _last_part(name: str) -> str:
+    """A name without its namespace."""
+    return name.rpartition("/")[2]
+
+
 def _device_path(name: str) -> str:
     """DRIVER/POOL/DEVICE as parts of a path; a pool's name may have several."""
     return quote(name, safe="/")
@@ -815,18 +1097,8 @@ def _page_number(request: web.Request) -> int:
 
 # --- numbers as the page shows them ---------------------------------------------------------------
 
-BAR_STEPS: Final = 10
-"""Lengths that a bar can have: the style sheet has a rule for each."""
-_HIGHEST_SCORE: Final = 100
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _BYTES: Final = frozenset({"memory", "ephemeral-storage"})
-
-
-def step(value: float, highest: float = _HIGHEST_SCORE) -> int:
-    """A share of the highest value, from 0 to BAR_STEPS."""
-    if highest <= 0:
-        return 0
-    return max(0, min(BAR_STEPS, int(value * BAR_STEPS / highest)))
 
 
 def amount(resource: str, value: int) -> str:
@@ -854,6 +1126,49 @@ def resources_of(nodes: Sequence[NodeFields], most: int) -> list[str]:
     return [*(name for name in native if name in offered), *sorted(offered - {*native})][:most]
 
 
+def searched_sections(text: str) -> list[Section]:
+    """The sections of the help with the entries that have every word of a text."""
+    words, found = text.casefold().split(), []
+    for section in sections():
+        entries = [
+            entry
+            for entry in section.entries
+            if all(word in " ".join(entry.cells).casefold() for word in words)
+        ]
+        if entries:
+            found.append(replace(section, entries=entries))
+    return found
+
+
+def differences(served: ServingProfile) -> list[str]:
+    """What of a profile's plugins and weights is not as a profile that says nothing has it."""
+    usual = {name: weight for name, weight in DEFAULT_PLUGINS.items() if weight is not None}
+    own = served.weights
+    used = {name for names in served.plugins.values() for name in names} | {*own}
+    lines = [
+        f"{name} has weight {own[name]} instead of {weight}"
+        for name, weight in usual.items()
+        if own.get(name, weight) != weight
+    ]
+    lines += [
+        f"with {name}{f' at weight {own[name]}' if name in own else ''}"
+        for name in sorted(used - {*DEFAULT_PLUGINS})
+    ]
+    lines += [f"without {name}" for name in DEFAULT_PLUGINS if used and name not in used]
+    lines += [
+        f"{name} gives no points" for name in usual if own and name in used and name not in own
+    ]
+    return lines + ["with extenders"] * served.extenders
+
+
+def local_date(text: str) -> str:
+    """A moment of days or months ago, with its date, as the clock of this machine shows it."""
+    try:
+        return f"{parse_moment(text).astimezone():%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError):
+        return text
+
+
 def local_time(text: str) -> str:
     """A moment of the operator's answers as the clock of this machine shows it."""
     try:
@@ -861,3 +1176,19 @@ def local_time(text: str) -> str:
     except (ValueError, OverflowError):
         return text
     return f"{moment:%H:%M:%S}"
+
+
+_PERIODS: Final = ((86_400, "d", 2), (3600, "h", 2), (60, "min", 1))
+"""(seconds, unit, units from which it is used)."""
+
+
+def for_words(text: str) -> str:
+    """The time since a moment, in one unit: a figure that stays while one reads the row."""
+    try:
+        seconds = SystemClock().now().timestamp() - parse_moment(text).timestamp()
+    except (ValueError, OverflowError):
+        return text
+    for period, unit, least in _PERIODS:
+        if seconds >= period * least:
+            return f"{int(seconds // period)} {unit}"
+    return "< 1 min"

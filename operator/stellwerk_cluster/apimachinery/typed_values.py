@@ -1,8 +1,8 @@
 """Values of merge types: the fields they own, their merge into others, removal of fields.
 
-Pure functions along the forms of `forms`, called by field ownership; `comparison` finds what
-changed between two values. The rules are those of structured-merge-diff (v6), as the API server of
-1.36 uses it. Invariant: arguments are not changed; results may share parts with them.
+Pure functions on values with a merge type of `forms`. Field ownership calls them; `comparison`
+finds the differences of two values. The rules are those of structured-merge-diff (v6), as the API
+server of 1.36 uses it. Invariant: arguments are not changed; results may share parts with them.
 """
 
 from __future__ import annotations

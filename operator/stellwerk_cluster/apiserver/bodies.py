@@ -78,7 +78,7 @@ class _Known(NamedTuple):
 async def read_ahead(content: bytes, media_type: str) -> None:
     """Read a long body that costs much in a thread, for the functions below to find.
 
-    That is YAML, and what is no JSON, whose first wrong character is looked for.
+    That is YAML, and what is not JSON, whose first wrong character is looked for.
 
     Raises:
         StatusError: 413 for a body that holds more than `MAX_OBJECT_PARTS`.

@@ -1,7 +1,7 @@
 """Kinds whose objects are stored nowhere: they are computed when they are read.
 
-`cluster.EmbeddedCluster` adds them, the HTTP server asks. Invariant: what is computed can be read
-and listed, with selectors and in pages of one, and not watched or written.
+`cluster.EmbeddedCluster` adds them, and the HTTP server reads them. Invariant: these objects can be
+read, and listed with selectors and in pages; they cannot be watched or written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """OpenAPI documents: as much as kubectl needs for `apply`, `explain` and its own validation.
 
-Computed from the tables, the table of kinds and the schemas of CustomResourceDefinitions, one
-document per group version, and kept until the table changes. Invariant: every type that a document
-refers to is in that document.
+Computed from the tables of `stellwerk_kube.schema`, the table of kinds and the schemas of
+CustomResourceDefinitions, one document per group version, and kept until the table changes.
+Invariant: every type that a document refers to is in that document.
 """
 
 from __future__ import annotations

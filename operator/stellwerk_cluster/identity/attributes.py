@@ -1,7 +1,8 @@
 """The attributes of a request: verb, group, resource, name, namespace.
 
-Made from the method and the path alone, before it is known whether the path is served, so that a
-refusal gives away nothing. Invariant: equal requests have equal attributes; they can be keys.
+They come from the method and the path alone, before the server checks whether it serves the path.
+So a refusal does not show which paths exist. Invariant: equal requests have equal attributes, so
+these can be keys.
 """
 
 from __future__ import annotations

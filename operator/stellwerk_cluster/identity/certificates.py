@@ -1,7 +1,7 @@
-"""The cluster's own certificate authority, and what it signs: TLS for the embedded API.
+"""The cluster's own certificate authority, and the TLS certificates that it signs.
 
-Made by every cluster that serves TLS, unless its directory keeps one. Invariant: but for what that
-directory keeps, private keys are on disk for no longer than it takes to load them.
+Made by every cluster that serves TLS, unless its directory keeps one. Invariant: private keys are
+on disk only while they are loaded, except those in that directory.
 """
 
 from __future__ import annotations

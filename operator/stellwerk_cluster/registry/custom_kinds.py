@@ -279,7 +279,15 @@ def _strategy(schema: JsonObject) -> KindStrategy:
             errors += list_type_errors(new, schema, "")
         return with_rules(errors, new, old)
 
-    return KindStrategy(validate=errors_of, validate_update=update_errors)
+    status = (schema.get("properties") or EMPTY).get("status") or EMPTY
+
+    def fill_status(obj: JsonObject) -> None:
+        """Fill in the default of the status: a create body's own has been dropped."""
+        if "status" not in obj:
+            obj.update(with_defaults({}, {"properties": {"status": status}}))
+
+    strategy = KindStrategy(validate=errors_of, validate_update=update_errors)
+    return replace(strategy, default=fill_status) if "default" in status else strategy
 
 
 def _content(obj: JsonObject) -> JsonObject:

@@ -1,8 +1,8 @@
 """The decoding of request bodies: objects of built-in kinds in canonical form.
 
-Called by the verbs and the HTTP layer. Invariant: a decoded object holds only known fields, with
-the types they should have, in canonical form; a value of the wrong type is named by the type that
-the API server's program has for it.
+Called by the verbs and the HTTP layer. Invariant: a decoded object has only known fields, with the
+right types, in canonical form. A message about a value of the wrong type names the type as the API
+server does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The CPU capacity of nodes, which is more than pods may have of it."""
+"""The CPU capacity of nodes, which exceeds their allocatable CPU."""
 
 from typing import Self
 

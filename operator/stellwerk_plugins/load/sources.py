@@ -24,6 +24,7 @@ from stellwerk.plugin_api import (
     Secret,
     Web,
     invalid,
+    read_secret,
     resource_amount,
 )
 from stellwerk_plugins.load.node_usage import KIND, MOST_NODES, Usage, checked_usage
@@ -36,7 +37,10 @@ Url = Annotated[str, Field(max_length=2048, pattern=r"^https?://[^/\s]+")]
 
 
 class TokenReference(ConfigModel):
-    """A key of a Secret that holds a bearer token."""
+    """A key of a Secret that holds a bearer token.
+
+    The Secret's annotation scheduling.stellwerk.dev/hosts has to name the address of the provider.
+    """
 
     namespace: Annotated[str, Field(min_length=1, max_length=63)]
     name: Annotated[str, Field(min_length=1, max_length=253)]
@@ -76,7 +80,7 @@ class MetricProvider(ConfigModel):
                 "address", "the address of a Prometheus is required, http://… or https://…"
             )
         if self.token and self.secret_ref is not None:
-            raise invalid("secretRef", "not allowed beside token")
+            raise invalid("secretRef", "not allowed together with token")
         return self
 
     @property
@@ -207,6 +211,7 @@ class Prometheus(_Source):
     """The HTTP API of a Prometheus: four instant queries, whose results are ratios."""
 
     def __init__(self, handle: Handle, provider: MetricProvider) -> None:
+        self.profile_name = handle.profile_name
         super().__init__(f"Prometheus {_shown(provider.address)}{_mark_of(provider)}")
         self._handle = handle
         self._provider = provider
@@ -242,15 +247,12 @@ class Prometheus(_Source):
         reference = self._provider.secret_ref
         if reference is None:
             return self._provider.token.reveal()
-        from base64 import b64decode  # noqa: PLC0415
-
-        path = f"/api/v1/namespaces/{reference.namespace}/secrets/{reference.name}"
-        data = (await client.get(path)).get("data") or {}
-        if reference.key not in data:
+        content = await read_secret(client.get, reference.namespace, reference.name, (self._url,))
+        if reference.key not in content:
             raise ValueError(
                 f"secret {reference.namespace}/{reference.name} has no {reference.key}"
             )
-        return b64decode(data[reference.key]).decode().strip()
+        return content[reference.key].decode().strip()
 
     def _node(self, name: str) -> str:
         """The node that a label's value names; exporters write host:port."""

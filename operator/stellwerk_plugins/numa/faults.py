@@ -62,12 +62,18 @@ class TopologyFaults(PeriodicTask):
             if message and message != told:
                 warn(self._recorder, _API, KIND, obj, message)
             path = f"/apis/{_API}/noderesourcetopologies/{name}/status"
+            # With the uid: a topology that was made anew under the name is judged by itself.
+            identity = {"metadata": {"uid": uid}} if (uid := obj["metadata"].get("uid")) else {}
             try:
-                await client.patch(path, {"status": {"conditions": [condition(message)]}})
+                await client.patch(
+                    path, {**identity, "status": {"conditions": [condition(message)]}}
+                )
             except NotFound:
                 continue  # a definition without status, or the object is gone
             except ApiError as error:
                 self._unwritten.add(name)
+                if error.met_another_object:
+                    continue
                 failure = failure or error
         if failure is not None:
             # Counted and logged; the others are written all the same.

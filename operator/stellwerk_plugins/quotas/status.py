@@ -64,9 +64,13 @@ class QuotaStatus(PeriodicTask):
             path = f"/apis/{_API}/namespaces/{namespace}/elasticquotas/{name}/status"
             if (message := said(patch)) and (namespace, name) not in self._refused:
                 warn(self._recorder, _API, KIND, obj, message)
+            # With the uid: a quota that was made anew under the name gets its own status.
+            identity = {"metadata": {"uid": uid}} if (uid := obj["metadata"].get("uid")) else {}
             try:
-                await client.patch(path, {"status": patch})
+                await client.patch(path, {**identity, "status": patch})
             except ApiError as error:
+                if error.met_another_object:
+                    continue
                 self._refused.add((namespace, name))
                 failure = failure or error
             else:

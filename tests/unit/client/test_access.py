@@ -70,6 +70,25 @@ async def test_where_the_cluster_is_and_whom_to_trust(tmp_path: Path) -> None:
     )
 
 
+async def test_a_user_may_act_for_another_one(tmp_path: Path) -> None:
+    user = {
+        "token": "t",
+        "as": "jane",
+        "as-uid": "7",
+        "as-groups": ["readers", "writers"],
+        "as-user-extra": {"a/b": ["1", "2"]},
+    }
+    access = await load(kubeconfig(URL, user), directory=tmp_path)
+    assert access.impersonation == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "readers"),
+        ("Impersonate-Group", "writers"),
+        ("Impersonate-Extra-a%2Fb", "1"),
+        ("Impersonate-Extra-a%2Fb", "2"),
+    )
+
+
 async def test_certificates_are_files_beside_the_kubeconfig_or_data_in_it(tmp_path: Path) -> None:
     user = {
         "client-certificate": "pki/client.crt",
@@ -101,6 +120,11 @@ async def test_paths_begin_at_the_file_that_names_them(tmp_path: Path) -> None:
     ("user", "complaint"),
     [
         pytest.param({"tokenFile": "none"}, "No such file.*none", id="no token file"),
+        pytest.param(
+            {"as-groups": ["readers"]},
+            "names no user",
+            id="a group of nobody",
+        ),
         pytest.param(
             {"client-certificate-data": "?"},
             "client-certificate-data is not base64",
@@ -207,7 +231,7 @@ def test_in_a_static_pod_nothing_is_called_that_is_not_granted(tmp_path: Path) -
 
 
 async def test_a_section_that_is_no_list_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="contexts is no list"):
+    with pytest.raises(ConfigurationError, match="contexts is not a list"):
         await load({"current-context": "c", "contexts": True}, directory=tmp_path)
 
 

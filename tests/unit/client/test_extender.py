@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from stellwerk.client.extender import (
     HttpExtender,
     OfferedNodes,
     OfferedVictims,
+    _Credentials,
     go_json,
 )
 from stellwerk.client.extender_answers import MAX_ANSWER_BYTES, AnsweredVictims
@@ -31,16 +33,17 @@ from stellwerk.client.extender_tls import (
     MAX_FILE_BYTES,
     MAX_READING_SECONDS,
     ExtenderFiles,
+    TlsMaterial,
     UnusableFileError,
-    extender_context,
+    tls_material,
 )
 from stellwerk.metrics import Metrics
 from stellwerk.profiles.spec.config_model import Secret
 from stellwerk.profiles.spec.extender_spec import Extender, ExtenderTLSConfig, SecretReference
 from stellwerk.serving.exposition import exposition
 from stellwerk_kube.clock import SystemClock
-from stellwerk_kube.destinations import EVERYWHERE, Destinations
-from stellwerk_kube.errors import ExtenderError, Forbidden
+from stellwerk_kube.destinations import EVERYWHERE, HOSTS_ANNOTATION, Destinations
+from stellwerk_kube.errors import ExtenderError, Forbidden, NotFound, Unavailable
 from stellwerk_kube.json_values import JsonObject
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.in_process import eventually
@@ -248,72 +251,76 @@ async def test_victims(server: FakeExtender) -> None:
             id="a node that was not offered",
         ),
         pytest.param(
-            "filter", b"<html>", "{url}/filter answered no JSON: unexpected character", id="no JSON"
+            "filter",
+            b"<html>",
+            "{url}/filter did not answer with JSON: unexpected character",
+            id="no JSON",
         ),
         pytest.param(
             "filter",
             {"nodenames": "a"},
-            'extender "{url}" answered filter with something else in nodenames: "a"',
+            'extender "{url}" answered filter with an unexpected value in nodenames: "a"',
             id="another type",
         ),
         pytest.param(
             "prioritize",
             [{"host": "a", "score": 1.5}],
-            'extender "{url}" answered prioritize with something else in score: 1.5',
+            'extender "{url}" answered prioritize with an unexpected value in score: 1.5',
             id="a score that is no whole number",
         ),
         pytest.param(
             "preempt",
             {"nodeNameToMetaVictims": {"n": {"pods": {}}}},
-            'extender "{url}" answered preempt with something else in pods: {{}}',
+            'extender "{url}" answered preempt with an unexpected value in pods: {{}}',
             id="victims of another type",
         ),
         pytest.param(
             "filter",
             {"nodenames": ["a", "b", "a"]},
-            'extender "{url}" answered filter with a node twice in nodenames: ["a","b","a"]',
-            id="a node twice",
+            'extender "{url}" answered filter with a duplicate node in nodenames: ["a","b","a"]',
+            id="a duplicate node",
         ),
         pytest.param(
             "filter",
             {"nodenames": [], "failedNodes": {"a": 1}},
-            'extender "{url}" answered filter with something else in failedNodes: 1',
+            'extender "{url}" answered filter with an unexpected value in failedNodes: 1',
             id="a reason that is no text",
         ),
         pytest.param(
             "filter",
             {"error": {"no": "text"}},
-            'extender "{url}" answered filter with something else in error: {{"no":"text"}}',
+            'extender "{url}" answered filter with an unexpected value in error: {{"no":"text"}}',
             id="an error that is no text",
         ),
         pytest.param(
             "prioritize",
             [{"host": "a", "score": 1}, {"host": "a", "score": 1}],
-            'extender "{url}" answered prioritize with a node twice in host: "a"',
+            'extender "{url}" answered prioritize with a duplicate node in host: "a"',
             id="a score twice",
         ),
         pytest.param(
             "prioritize",
             [{"host": "a", "score": 2**40}],
-            'extender "{url}" answered prioritize with an absurd number in score: 1099511627776',
+            'extender "{url}" answered prioritize with a number out of range in score: '
+            "1099511627776",
             id="an absurd score",
         ),
         pytest.param(
             "prioritize",
             [{"host": "a", "score": True}],
-            'extender "{url}" answered prioritize with something else in score: true',
+            'extender "{url}" answered prioritize with an unexpected value in score: true',
             id="a score that is a truth",
         ),
         pytest.param(
             "preempt",
             {"nodeNameToMetaVictims": {"n": {"pods": [{"uid": "u"}, {"uid": "u"}]}}},
-            'extender "{url}" answered preempt with a pod twice in pods: ["u","u"]',
+            'extender "{url}" answered preempt with a duplicate pod in pods: ["u","u"]',
             id="a victim twice",
         ),
         pytest.param(
             "preempt",
             {"nodeNameToMetaVictims": {"n": {"numPDBViolations": -1}}},
-            'extender "{url}" answered preempt with an absurd number in numPDBViolations: -1',
+            'extender "{url}" answered preempt with a number out of range in numPDBViolations: -1',
             id="less than no violation",
         ),
         pytest.param(
@@ -384,7 +391,7 @@ async def test_an_answer_without_end_is_cut_off_and_its_connection_closed() -> N
 
 async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
     async with endless_server({"Content-Encoding": "gzip"}) as (url, _), extender(url) as client:
-        with pytest.raises(ExtenderError, match="an encoding it was not asked for"):
+        with pytest.raises(ExtenderError, match="an encoding that was not requested"):
             await client.filter(POD, NODES)
 
 
@@ -540,6 +547,11 @@ async def tls_server(certificate: tuple[Path, Path]) -> AsyncIterator[FakeExtend
         yield server
 
 
+def for_hosts(*urls: str) -> JsonObject:
+    """A Secret whose owner lets it go to these addresses."""
+    return {"metadata": {"annotations": {HOSTS_ANNOTATION: " ".join(urls)}}}
+
+
 def encoded(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
@@ -558,11 +570,12 @@ async def test_certificates_come_from(
 
     async def get_object(path: str) -> JsonObject:
         asked.append(path)
-        return {
+        return for_hosts(tls_server.url) | {
             "data": {"tls.crt": encoded(cert), "tls.key": encoded(key), "ca.crt": encoded(cert)}
         }
 
     if source == "files":
+        (cert.parent / "hosts").write_text(f"{tls_server.url}\n")
         config |= {"certFile": str(cert), "keyFile": str(key), "caFile": str(cert)}
     elif source == "data":
         config |= {"certData": encoded(cert), "keyData": encoded(key), "caData": encoded(cert)}
@@ -589,18 +602,18 @@ def too_long(path: Path) -> None:
     ("make", "reason"),
     [
         pytest.param(
-            lambda path: path.symlink_to("/dev/zero"), "does not lie below", id="a link to a device"
+            lambda path: path.symlink_to("/dev/zero"), "is not below", id="a link to a device"
         ),
         pytest.param(
             lambda path: path.symlink_to("/proc/self/environ"),
-            "not lie below",
+            "is not below",
             id="a link to /proc",
         ),
         pytest.param(
-            lambda path: path.symlink_to("../other/ca.crt"), "not lie below", id="a link beside it"
+            lambda path: path.symlink_to("../other/ca.crt"), "is not below", id="a link beside it"
         ),
-        pytest.param(os.mkfifo, "no regular file", id="a pipe"),
-        pytest.param(Path.mkdir, "no regular file", id="a directory"),
+        pytest.param(os.mkfifo, "not a regular file", id="a pipe"),
+        pytest.param(Path.mkdir, "not a regular file", id="a directory"),
         pytest.param(too_long, "larger than 1 MiB", id="a byte too long"),
         pytest.param(sparse, "larger than 1 MiB", id="sparse"),
         pytest.param(lambda _: None, "No such file or directory", id="none"),
@@ -629,11 +642,11 @@ async def test_a_file_that_is_no_certificate_costs_nothing(
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        pytest.param("/dev/zero", "no regular file", id="a device"),
-        pytest.param("/proc/self/environ", "no file of a known size", id="the environment"),
+        pytest.param("/dev/zero", "not a regular file", id="a device"),
+        pytest.param("/proc/self/environ", "has no known size", id="the environment"),
         pytest.param("/proc/self/fd/1", "/proc/self/fd/1", id="standard output"),
-        pytest.param("/etc/../etc/hosts", "does not lie below", id="up and down"),
-        pytest.param("/etc/ho\0sts", "does not lie below", id="no path at all"),
+        pytest.param("/etc/../etc/hosts", "is not below", id="up and down"),
+        pytest.param("/etc/ho\0sts", "is not below", id="no path at all"),
     ],
 )
 async def test_a_file_of_the_system_is_none_even_where_all_files_are_granted(
@@ -641,7 +654,7 @@ async def test_a_file_of_the_system_is_none_even_where_all_files_are_granted(
 ) -> None:
     started = time.monotonic()
     with pytest.raises(UnusableFileError, match=reason):
-        await ExtenderFiles(Path("/")).read([path])
+        await ExtenderFiles(Path("/")).read([path], ())
     assert time.monotonic() - started < MAX_READING_SECONDS
 
 
@@ -655,8 +668,8 @@ async def test_a_mounted_secret_is_read_through_the_links_that_kubelet_makes(
     (tmp_path / "here").symlink_to(tmp_path)
     for folder in (tmp_path, tmp_path / "here"):
         files = ExtenderFiles(folder)
-        assert await files.read([str(tmp_path / "ca.crt"), ""]) == [b"PEM", b""]
-        assert await files.read(["ca.crt"]) == [b"PEM"]
+        assert await files.read([str(tmp_path / "ca.crt"), ""], ()) == [b"PEM", b""]
+        assert await files.read(["ca.crt"], ()) == [b"PEM"]
 
 
 async def test_without_a_folder_no_file_is_read_and_the_flag_is_named(tmp_path: Path) -> None:
@@ -666,7 +679,9 @@ async def test_without_a_folder_no_file_is_read_and_the_flag_is_named(tmp_path: 
         "https://127.0.0.1:1", files=None, tlsConfig={"caFile": str(path)}
     ) as client:
         await client.check()
-        assert "unless --extender-files-dir of stellwerk run" in client.unusable_files
+        assert (
+            "below the folder that --extender-files-dir of stellwerk run"
+        ) in client.unusable_files
         with pytest.raises(ExtenderError, match=r"--extender-files-dir"):
             await client.filter(POD, NODES)
 
@@ -688,11 +703,11 @@ async def test_two_files_are_read_at_a_time(
     files = ExtenderFiles(tmp_path)
     (tmp_path / "good").write_text("PEM")
     try:
-        late = [asyncio.create_task(files.read([f"stale{number}"])) for number in range(3)]
+        late = [asyncio.create_task(files.read([f"stale{number}"], ())) for number in range(3)]
         await asyncio.sleep(0.1)
         assert len(waiting) == 2
         # Those that are late have no place any more: the third is tried, and good ones are read.
-        assert await asyncio.wait_for(files.read(["good"]), 5) == [b"PEM"]
+        assert await asyncio.wait_for(files.read(["good"], ()), 5) == [b"PEM"]
         for each in await asyncio.gather(*late, return_exceptions=True):
             assert "not read within 0.2 s" in str(each)
         assert len(waiting) == 3
@@ -714,6 +729,7 @@ async def test_a_file_that_does_not_end_to_be_read_holds_up_no_other(
     files, (cert, key) = ExtenderFiles(Path("/")), certificate
     good = {"certFile": str(cert), "keyFile": str(key), "caFile": str(cert)}
     good["serverName"] = "extender.example"
+    (cert.parent / "hosts").write_text(tls_server.url)
     stale_file: JsonObject = {"httpTimeout": "5s", "tlsConfig": {"caFile": "/stale"}}
     try:
         async with (
@@ -742,7 +758,7 @@ from stellwerk.client.extender_tls import ExtenderFiles
 os.open = lambda *_, **__: threading.Event().wait()
 async def main():
     try:
-        await ExtenderFiles(pathlib.Path("/")).read(["/stale"])
+        await ExtenderFiles(pathlib.Path("/")).read(["/stale"], ())
     except ValueError as error:
         print(error)
 asyncio.run(main())
@@ -757,7 +773,7 @@ asyncio.run(main())
         env=environment,
     )
     assert (ended.stdout, ended.returncode) == (
-        "/stale: not read within 2 s, below the folder of --extender-files-dir\n",
+        "/stale: not read within 2 s (below the folder of --extender-files-dir)\n",
         0,
     ), ended.stderr
 
@@ -765,17 +781,17 @@ asyncio.run(main())
 async def test_the_names_of_a_secret_lead_nowhere_else() -> None:
     asked: list[str] = []
 
+    url = "https://extender.example"
+
     async def get_object(path: str) -> JsonObject:
         asked.append(path)
-        return {}
+        return for_hosts(url)
 
     # The definition refuses such names; what is stored may be older than it.
     reference = SecretReference.model_construct(namespace="a/b?c", name="../x")
     config = ExtenderTLSConfig.model_construct(secret_ref=reference)
-    spec = Extender.model_construct(
-        url_prefix=Secret("https://extender.example"), tls_config=config
-    )
-    await extender_context(spec, get_object)
+    spec = Extender.model_construct(url_prefix=Secret(url), tls_config=config)
+    assert await tls_material(spec, get_object, ExtenderFiles()) == TlsMaterial()
     assert asked == ["/api/v1/namespaces/a%2Fb%3Fc/secrets/..%2Fx"]
 
 
@@ -783,6 +799,7 @@ async def test_a_certificate_of_another_authority_is_refused(
     tls_server: FakeExtender, certificate: tuple[Path, Path]
 ) -> None:
     config = {"caFile": str(certificate[0])}
+    (certificate[0].parent / "hosts").write_text(tls_server.url)
     async with extender(tls_server.url, tlsConfig=config) as client:
         with pytest.raises(ExtenderError, match=r"CERTIFICATE_VERIFY_FAILED"):
             await client.filter(POD, NODES)
@@ -811,7 +828,7 @@ async def test_a_renewed_secret_is_read_after_a_failure(
     tls_server: FakeExtender, certificate: tuple[Path, Path]
 ) -> None:
     cert, key = certificate
-    secret: JsonObject = {"data": {"ca.crt": encoded(cert)}}
+    secret: JsonObject = {**for_hosts(tls_server.url), "data": {"ca.crt": encoded(cert)}}
 
     async def get_object(_: str) -> JsonObject:
         return secret
@@ -840,7 +857,7 @@ async def test_a_secret_that_cannot_be_used_is_a_failure_of_the_extender(
     async def get_object(_: str) -> JsonObject:
         if isinstance(secret, Exception):
             raise secret
-        return secret
+        return for_hosts("https://127.0.0.1:1") | secret
 
     config = {"secretRef": {"namespace": "s", "name": "n"}}
     async with extender("https://127.0.0.1:1/x", get_object, tlsConfig=config) as client:
@@ -854,7 +871,7 @@ async def test_user_and_password_of_a_secret_are_sent_and_shown_nowhere(
     server.answers["filter"] = {"nodenames": ["a"]}
 
     async def get_object(_: str) -> JsonObject:
-        return {
+        return for_hosts(server.url) | {
             "data": {
                 "username": base64.b64encode(b"stellwerk").decode(),
                 "password": base64.b64encode(b"pass:word").decode(),
@@ -866,3 +883,201 @@ async def test_user_and_password_of_a_secret_are_sent_and_shown_nowhere(
         await client.filter(POD, NODES)
     sent = server.calls[0].headers["Authorization"]
     assert base64.b64decode(sent.removeprefix("Basic ")) == b"stellwerk:pass:word"
+
+
+SECRET_REFERENCE = {"namespace": "stellwerk", "name": "gpu"}
+
+
+class OwnedSecret:
+    """A Secret with a user and a password, whose owner changes what it allows."""
+
+    def __init__(self, *urls: str) -> None:
+        self.obj: JsonObject = for_hosts(*urls)
+        self.failure: Exception | None = None
+        self.write("first")
+
+    def write(self, password: str) -> None:
+        texts = {"username": "stellwerk", "password": password}
+        self.obj["data"] = {key: base64.b64encode(text.encode()) for key, text in texts.items()}
+
+    async def get(self, _: str) -> JsonObject:
+        if self.failure is not None:
+            raise self.failure
+        return dict(self.obj)
+
+
+def origin(server: FakeExtender) -> str:
+    """The address of a server without a path."""
+    return server.url.removesuffix("/x")
+
+
+def passwords(server: FakeExtender) -> list[str]:
+    """The password of each call; empty: none was sent."""
+    sent = (call.headers.get("Authorization", "") for call in server.calls)
+    decoded = (base64.b64decode(each.removeprefix("Basic ")).decode() for each in sent)
+    return [each.partition(":")[2] for each in decoded]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"secretRef": SECRET_REFERENCE}, id="a password"),
+        pytest.param({"tlsConfig": {"secretRef": SECRET_REFERENCE}}, id="a client certificate"),
+    ],
+)
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        pytest.param((), id="a Secret that says nothing"),
+        pytest.param(("https://extender.example:8443",), id="a Secret for another address"),
+    ],
+)
+async def test_a_secret_goes_to_no_address_that_it_does_not_name(
+    tls_server: FakeExtender, fields: JsonObject, hosts: tuple[str, ...]
+) -> None:
+    secret = OwnedSecret(*hosts)
+    async with extender(tls_server.url, secret.get, enableHTTPS=True, **fields) as client:
+        needed = (
+            "the Secret stellwerk/gpu is not for this address: its annotation "
+            f"scheduling.stellwerk.dev/hosts has to name {origin(tls_server)}"
+        )
+        with pytest.raises(ExtenderError, match=re.escape(needed)):
+            await client.filter(POD, NODES)
+        await client.check()
+        assert client.unusable_secret == needed
+    assert not tls_server.calls
+
+
+async def test_a_secret_may_name_a_path_and_then_every_verb_has_to_lie_below_it(
+    server: FakeExtender,
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+    secret = OwnedSecret(f"{server.url}/gpu")
+    for path, is_allowed in (("/gpu", True), ("/gpu2", False), ("", False)):
+        async with extender(f"{server.url}{path}", secret.get, secretRef=SECRET_REFERENCE) as each:
+            await each.check()
+            assert (each.unusable_secret == "") == is_allowed, path
+    up: JsonObject = {"secretRef": SECRET_REFERENCE, "filterVerb": "../../admin"}
+    async with extender(f"{server.url}/gpu", secret.get, **up) as client:
+        with pytest.raises(ExtenderError, match="is not for this address"):
+            await client.filter(POD, NODES)
+    assert not server.calls
+
+
+async def test_what_the_owner_of_a_secret_changes_counts_on_open_connections(
+    server: FakeExtender,
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+    secret = OwnedSecret(server.url)
+    async with extender(server.url, secret.get, secretRef=SECRET_REFERENCE) as client:
+        await client.filter(POD, NODES)
+        await client.check()
+        await client.filter(POD, NODES)
+        assert len({call.port for call in server.calls}) == 1, "the connection is kept"
+        secret.write("second")
+        await client.check()
+        await client.filter(POD, NODES)
+        secret.failure = Unavailable("get the Secret", 503, "ServiceUnavailable", "away")
+        await client.check()
+        await client.filter(POD, NODES)
+        assert passwords(server) == ["first", "first", "second", "second"]
+        secret.failure = None
+        secret.obj |= for_hosts("http://other.example")
+        await client.check()
+        with pytest.raises(ExtenderError, match="is not for this address"):
+            await client.filter(POD, NODES)
+        secret.failure = NotFound("get the Secret", 404, "NotFound", "gone")
+        await client.check()
+        assert "gone" in client.unusable_secret
+        secret.failure = None
+        secret.obj |= for_hosts(server.url)
+        await client.check()
+        assert client.unusable_secret == ""
+        await client.filter(POD, NODES)
+    assert passwords(server) == ["first", "first", "second", "second", "second"]
+
+
+async def test_a_call_under_way_does_not_keep_withdrawn_credentials_in_use(
+    server: FakeExtender,
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+    server.hold = asyncio.Event()
+    secret = OwnedSecret(server.url)
+    async with extender(server.url, secret.get, secretRef=SECRET_REFERENCE) as client:
+        first = asyncio.create_task(client.filter(POD, NODES))
+        while not server.calls:  # noqa: ASYNC110 the server is in this loop
+            await asyncio.sleep(0)
+        secret.obj |= for_hosts()
+        await client.check()
+        with pytest.raises(ExtenderError, match="is not for this address"):
+            await client.filter(POD, NODES)
+        server.hold.set()
+        assert (await first).node_names == ("a",)
+    assert passwords(server) == ["first"]
+
+
+async def test_files_go_to_no_address_that_their_folder_does_not_name(
+    tls_server: FakeExtender, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    hosts = cert.parent / "hosts"
+    config = {
+        "certFile": str(cert),
+        "keyFile": str(key),
+        "caFile": str(cert),
+        "serverName": "extender.example",
+    }
+    for text in (None, "https://127.0.0.1:1\n", "https://\n", "x" * 5000):
+        hosts.unlink(missing_ok=True)
+        if text is not None:
+            hosts.write_text(text)
+        async with extender(tls_server.url, tlsConfig=config) as client:
+            with pytest.raises(ExtenderError, match=f"the file {hosts} has to name"):
+                await client.filter(POD, NODES)
+            assert f"has to name {origin(tls_server)}" in client.unusable_files
+    assert not tls_server.calls
+    hosts.write_text(f"https://127.0.0.1:1\n{tls_server.url}\n")
+    async with extender(tls_server.url, tlsConfig=config) as client:
+        assert (await client.filter(POD, NODES)).node_names == ("a",)
+        hosts.unlink()
+        await client.check()
+        with pytest.raises(ExtenderError, match="has to name"):
+            await client.filter(POD, NODES)
+
+
+def test_no_text_shows_what_an_extender_is_shown() -> None:
+    found = (TlsMaterial(b"hunter2", b"hunter2"), _Credentials({"Authorization": "hunter2"}))
+    assert "hunter2" not in repr(found)
+
+
+async def test_no_password_of_the_user_s_own_files_goes_to_an_extender(
+    server: FakeExtender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+    (tmp_path / ".netrc").write_text("default login user password hunter2\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    async with extender(server.url) as client:
+        await client.filter(POD, NODES)
+    assert "Authorization" not in server.calls[0].headers
+
+
+async def test_the_proxy_of_the_environment_is_asked_with_its_own_password(
+    server: FakeExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+    host = origin(server).removeprefix("http://")
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://proxy:word@{host}")
+    async with extender("http://extender.example/x") as client:
+        assert (await client.filter(POD, NODES)).node_names == ("a",)
+    (call,) = server.calls
+    assert call.headers["Host"] == "extender.example"
+    sent = call.headers["Proxy-Authorization"].removeprefix("Basic ")
+    assert base64.b64decode(sent) == b"proxy:word"
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    async with extender(server.url) as client:
+        await client.filter(POD, NODES)
+    assert len(server.calls) == 2

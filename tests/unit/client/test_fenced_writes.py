@@ -201,7 +201,7 @@ async def test_a_connection_to_a_proxy_that_opens_too_late_sends_nothing(
     proxy: dict[str, Any] = {"proxy-url": api.url}
     path.write_bytes(orjson.dumps(kubeconfig("http://api.example", **proxy)))
     credentials = await load_credentials(str(path))
-    assert credentials.proxied
+    assert credentials.needs_session
     async with KubernetesClient(
         credentials,
         clock=SystemClock(),

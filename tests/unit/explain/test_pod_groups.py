@@ -155,6 +155,7 @@ def gang_of_devices(count: int, devices: int, held: int = 0) -> list[JsonObject]
 
 def test_how_many_more_nodes_would_do_for_devices_and_what_is_missing() -> None:
     found = explained(*gang_of_devices(4, devices=2, held=1))
+    assert found["wouldHappen"]["lacking"] == "1 device of class gpu"
     assert [(each["nodes"], each["like"]) for each in found["wouldFit"]] == [(2, "a")]
     would = found["wouldHappen"]
     assert would["missing"].startswith("3 of 4 members get no node; default/p1: 0/1 nodes")

@@ -269,7 +269,7 @@ def test_what_was_not_tried_is_not_counted() -> None:
     pod = make_pod("web", nodeSelector={"disk": "ssd"})
     found = texts({"id": "labels", "nodes": nodes, "pod": pod})
     (text,) = [each for each in found if each.startswith("label ")]
-    assert text.endswith("or another: 32 would do on the 32 of 200 nodes that were tried")
+    assert text.endswith("or another: 32 would work, of 32 tried among 200 nodes")
 
 
 def test_a_pod_that_comes_back_or_has_a_budget_is_named_so() -> None:

@@ -395,7 +395,7 @@ def test_after_a_complete_list_the_sink_holds_what_the_store_holds(
     assert bench.delivery.known == len(expected)
 
 
-def test_decisions_wait_for_the_lists_of_all_kinds_but_those_of_a_definition_few_have() -> None:
+def test_that_few_clusters_have_a_definition_is_nothing_to_warn_of() -> None:
     assert [watched.kind for watched in WATCHED if watched.optional] == ["CoschedulingPodGroup"]
 
 

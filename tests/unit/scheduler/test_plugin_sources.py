@@ -5,12 +5,14 @@ import gc
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.metrics import Metrics
 from stellwerk.profiles.spec.plugin_description import PluginKind
 from stellwerk.scheduler.plugin_sources import PluginSources
 from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.errors import SecretRefusedError
 from tests.support.skipped_time import run_skipping
 
 
@@ -117,6 +119,31 @@ def test_a_task_runs_where_the_replica_leads(leads: bool, runs: int) -> None:  #
         world.sources.repeat(task)
         await asyncio.sleep(100)
         assert task.runs == runs
+        await world.sources.close()
+
+    run_skipping(flow)
+
+
+def test_a_secret_that_refuses_the_address_is_known_by_profile_until_it_allows_it() -> None:
+    class WithSecret(Source):
+        profile_name, refusal = "by-load", "the Secret has to name http://a"
+
+        @override
+        async def read(self, *_: Any) -> object:
+            if self.refusal:
+                raise SecretRefusedError(self.refusal)
+            return 1
+
+    async def flow(clock: VirtualClock) -> None:
+        world, source, other = Inputs(clock), WithSecret(), Source("other")
+        world.sources.follow(source)
+        world.sources.follow(other)
+        await asyncio.sleep(1)
+        assert world.sources.refused_secrets("by-load") == [WithSecret.refusal]
+        assert world.sources.refused_secrets("another") == []
+        source.refusal = ""
+        await asyncio.sleep(30)
+        assert world.sources.refused_secrets("by-load") == []
         await world.sources.close()
 
     run_skipping(flow)

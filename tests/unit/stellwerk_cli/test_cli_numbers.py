@@ -25,7 +25,15 @@ NO_NUMBERS = {
 }
 """The types of options whose values are no numbers."""
 TEXTS = {
-    *("--add-nodes", "--compare", "--container", "--context", "--controllers", "--deployment"),
+    *(
+        "--add-nodes",
+        "--compare",
+        "--config",
+        "--container",
+        "--context",
+        "--controllers",
+        "--deployment",
+    ),
     *(
         "--delete",
         "--devices",

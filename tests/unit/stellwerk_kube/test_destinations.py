@@ -4,9 +4,11 @@ import pytest
 
 from stellwerk_kube.destinations import (
     EVERYWHERE,
+    MAX_HOSTS_CHARACTERS,
     Destinations,
     UrlPrefix,
     cluster_domain,
+    hosts_refusal,
     without_user,
 )
 
@@ -62,7 +64,7 @@ def test_a_service_is_called_by_its_whole_name(url: str, name: str) -> None:
 )
 def test_in_a_cluster_all_else_needs_the_flag(url: str) -> None:
     said = in_cluster().refusal(url)
-    assert "--extender-allow" in said or said == "it is no URL"
+    assert "--extender-allow" in said or said == "it is not a URL"
 
 
 NEVER = [
@@ -192,3 +194,83 @@ def test_the_domain_of_the_cluster_is_that_of_the_pods_resolver(text: str, domai
 
 def test_a_url_is_shown_without_user_and_password() -> None:
     assert without_user("https://user:p@ss@host/x") == "https://host/x"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "url"),
+    [
+        ("https://a.example:8443", "https://a.example:8443/scheduler/filter"),
+        ("https://a.example", "https://a.example:443/filter"),
+        ("http://a.example:80", "http://a.example/filter"),
+        ("https://A.Example", "https://a.example/filter"),
+        ("http://b.example, https://a.example", "https://a.example/filter"),
+        ("http://b.example\nhttps://a.example\n", "https://a.example/filter"),
+        ("nonsense https://a.example", "https://a.example/filter"),
+        ("https://a.example/gpu", "https://a.example/gpu/filter"),
+        ("http://[::1]:8080", "http://[0:0:0:0:0:0:0:1]:8080/filter"),
+        ("https://faß.example", "https://xn--fa-hia.example/filter"),
+    ],
+)
+def test_credentials_go_where_their_owner_says(hosts: str, url: str) -> None:
+    assert hosts_refusal(hosts, "the list", [url]) == ""
+
+
+@pytest.mark.parametrize(
+    ("hosts", "url"),
+    [
+        pytest.param("", "https://a.example/", id="nothing is written"),
+        pytest.param("https://", "https://a.example/", id="a scheme alone"),
+        pytest.param("https:", "https://a.example/", id="a scheme without slashes"),
+        pytest.param("*", "https://a.example/", id="a star"),
+        pytest.param("https://*", "https://a.example/", id="a star as the host"),
+        pytest.param("https://*.example", "https://a.example/", id="a star in the host"),
+        pytest.param("a.example", "https://a.example/", id="no scheme"),
+        pytest.param("https://a.example", "http://a.example/", id="no TLS"),
+        pytest.param("http://a.example", "https://a.example/", id="TLS"),
+        pytest.param("https://a.example", "https://a.example:8443/", id="another port"),
+        pytest.param("https://a.example:8443", "https://a.example/", id="the default port"),
+        pytest.param("https://a.example:8443", "https://a.example:84430/", id="a longer port"),
+        pytest.param("https://a.example", "https://a.example.evil.example/", id="a longer name"),
+        pytest.param("https://a.example", "https://evila.example/", id="a name before it"),
+        pytest.param("https://a.example", "https://b.a.example/", id="a name below it"),
+        pytest.param("https://a.example", "https://a.example./", id="a dot at its end"),
+        pytest.param("https://a.example", "https://a.example@evil.example/", id="as a user"),
+        pytest.param("https://a.example", "https://a.example:443@evil.example/", id="a password"),
+        pytest.param("https://a.example", "https://evil.example/a.example", id="in the path"),
+        pytest.param("https://a.example", "https://evil.example/?https://a.example", id="query"),
+        pytest.param("https://a.example", "https://evil.example#a.example", id="fragment"),
+        pytest.param("https://a.example", "https://evil.example\\@a.example/", id="backslash"),
+        pytest.param("https://a.example", "https://\u0430.example/", id="a letter alike"),
+        pytest.param("https://a.example", "https://a%2eexample/", id="an encoded dot"),
+        pytest.param("https://user@a.example", "https://a.example/", id="a user in the list"),
+        pytest.param("https://a.example/gpu", "https://a.example/gpu2/filter", id="longer path"),
+        pytest.param("https://a.example/gpu", "https://a.example/gpu/../x", id="a path upwards"),
+        pytest.param("https://a.example/gpu", "https://a.example/gpu/%2e%2e/x", id="encoded"),
+        pytest.param("https://a.example/gpu", "https://a.example/", id="above the path"),
+        pytest.param("http://127.0.0.1", "http://[::ffff:127.0.0.1]/", id="mapped to IPv6"),
+        pytest.param("http://127.0.0.1", "http://2130706433/", id="an address as a number"),
+        pytest.param("http://[::1]:80", "http://[::2]:80/", id="another IPv6 address"),
+        pytest.param("http://[fe80::1]", "http://[fe80::1%25eth0]/", id="a zone"),
+        pytest.param(
+            "https://a.example " * MAX_HOSTS_CHARACTERS, "https://a.example/", id="a long list"
+        ),
+    ],
+)
+def test_credentials_go_nowhere_else(hosts: str, url: str) -> None:
+    assert hosts_refusal(hosts, "the list", [url]) != ""
+    assert hosts_refusal(f"{hosts} https://fine.example", "", ["https://fine.example", url]) != ""
+
+
+def test_what_the_owner_has_to_write_is_said_and_what_stands_there_is_not() -> None:
+    url = "https://user:word@gpu.tools.svc:8443/scheduler/filter"
+    said = hosts_refusal("https://inner.example wrong", "the annotation x", [url])
+    assert said == (
+        "the annotation x has to name https://gpu.tools.svc:8443; an entry there is no http or "
+        "https URL with a host"
+    )
+
+
+def test_a_name_in_another_alphabet_is_resolved_as_it_was_compared() -> None:
+    # As text it is no label, in the form that is resolved it is one.
+    assert in_cluster().service("xn--gd-fmca.tools") == "xn--gd-fmca.tools.svc.cluster.local."
+    assert in_cluster().refusal("http://g\u043e\u043ed.tools/") == ""

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from stellwerk.answers.nodes import (
     NodeExplanation,
     NodeFields,
+    NodePod,
     NodeQuantities,
     NodesPage,
     NodeTotals,
@@ -22,6 +23,7 @@ from stellwerk.answers.nodes import (
 from stellwerk.answers.suggestion import TaintFields
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.lists.page import (
+    MAX_ENTRIES,
     MAX_ENTRIES_PER_STEP,
     MAX_MATCHES_PER_STEP,
     Page,
@@ -72,6 +74,8 @@ class NodesAsked:
     """`name`, numbers in it as such, or a resource, the most used first; empty: by arrival."""
     totals: bool = False
     """The sums over all of them are wanted, too."""
+    shares: str = ""
+    """A resource of which the share of each node is wanted, too; empty: none."""
 
     def __post_init__(self) -> None:
         """Check the label.
@@ -102,6 +106,10 @@ def nodes_page(world: World, page: Page, asked: NodesAsked | None = None) -> Ste
     if asked is not None and asked.totals:
         totals = yield from _totals(snapshot, asked)
         asked = replace(asked, totals=False)
+    shares = None
+    if asked is not None and asked.shares:
+        shares = yield from _shares(snapshot, replace(asked, shares=""), asked.shares)
+        asked = replace(asked, shares="")
     if asked is None or asked == NodesAsked():
         total = len(snapshot.row_of)
         names = list(islice(snapshot.row_of, page.offset, page.offset + page.limit))
@@ -116,7 +124,7 @@ def nodes_page(world: World, page: Page, asked: NodesAsked | None = None) -> Ste
             # The node went while the operator handled events between two steps.
             continue
         items.append(_node(world, row))
-    return NodesPage(total=total, items=items, totals=totals)
+    return NodesPage(total=total, items=items, totals=totals, shares=shares)
 
 
 def _totals(snapshot: Snapshot, asked: NodesAsked) -> Steps[NodeTotals]:
@@ -137,6 +145,20 @@ def _totals(snapshot: Snapshot, asked: NodesAsked) -> Steps[NodeTotals]:
         allocatable={name: offered[index] for name, index in snapshot.resource_row.items()},
         requested={name: requested[index] for name, index in snapshot.resource_row.items()},
     )
+
+
+def _shares(snapshot: Snapshot, asked: NodesAsked, resource: str) -> Steps[list[int]]:
+    """Percent of a resource that is requested of each node that is wanted, in their order."""
+    _, names = yield from _found(snapshot, asked, Page(MAX_ENTRIES))
+    shares = []
+    for number, name in enumerate(names):
+        if number % MAX_ENTRIES_PER_STEP == 0:
+            yield
+        row = snapshot.row_of.get(name)
+        offered = 0 if row is None else snapshot.node_at(row).allocatable.get(resource, 0)
+        used = _requested(snapshot, row).get(resource, 0) if row is not None and offered else 0
+        shares.append(used * 100 // offered if offered else -1)
+    return shares
 
 
 def _found(snapshot: Snapshot, asked: NodesAsked, page: Page) -> Steps[tuple[int, list[str]]]:
@@ -255,11 +277,19 @@ def _explained_on(fork: World, name: str, entries: list[QueuedPod]) -> Steps[Nod
             stopped = str(reason)
             break
     ordered = sorted(away.items(), key=lambda each: -len(each[1]))
+    there = sorted(snapshot.pods[row].values(), key=lambda pod: natural_order(pod.key))[:_MAX_PODS]
     return NodeExplanation(
         node=_node(fork, row),
         running=len(snapshot.pods[row]),
-        pods=sorted((pod.key for pod in snapshot.pods[row].values()), key=natural_order)[
-            :_MAX_PODS
+        pods=[pod.key for pod in there],
+        pods_there=[
+            NodePod(
+                pod=pod.key,
+                requests=dict(pod.amounts.requests),
+                priority=pod.priority,
+                started=pod.start_time or None,
+            )
+            for pod in there
         ],
         fitting=fitting,
         turned_away=[

@@ -6,7 +6,12 @@ The operator's port serves it to the page. Invariant: the list is made in steps.
 from typing import Final
 
 from stellwerk.answers.workload import OwnedPod, OwnedPods
-from stellwerk.explain.lists.page import MAX_MATCHES_PER_STEP, natural_order
+from stellwerk.explain.lists.page import (
+    MAX_MATCHES_PER_STEP,
+    controller_of,
+    natural_order,
+    owner_of,
+)
 from stellwerk.explain.queue_facts import QUEUES
 from stellwerk.explain.steps import Steps
 from stellwerk.models.pod import PodInfo
@@ -17,7 +22,10 @@ _MAX_PODS: Final = 500
 
 
 def owned_pods(world: World, namespace: str, owner: str) -> Steps[OwnedPods]:
-    """The pods that a controller, KIND/NAME, made in a namespace, those that wait first."""
+    """The pods that a controller, KIND/NAME, made in a namespace, those that wait first.
+
+    Those of a Deployment are the pods of its ReplicaSets.
+    """
     waiting, placed = list[OwnedPod](), list[OwnedPod]()
     entries = list(world.queue.entries.items())
     yield
@@ -45,12 +53,6 @@ def owned_pods(world: World, namespace: str, owner: str) -> Steps[OwnedPods]:
 
 
 def _is_of(pod: PodInfo, namespace: str, owner: str) -> bool:
-    return pod.namespace == namespace and pod.owner is not None and owner_of(pod) == owner
-
-
-def owner_of(pod: PodInfo) -> str:
-    """KIND/NAME of the controller that made a pod; empty: none did."""
-    if pod.owner is None:
-        return ""
-    kind, name, _ = pod.owner
-    return f"{kind.rpartition(' ')[2]}/{name}"
+    if pod.namespace != namespace or pod.owner is None:
+        return False
+    return owner in {owner_of(pod), controller_of(pod)}

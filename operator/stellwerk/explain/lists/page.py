@@ -1,6 +1,6 @@
-"""The part of a list that is asked for: where it begins, how long it is, and which pods.
+"""The requested part of a list: its offset, its length, and the pods to include.
 
-Every module of this folder uses it, and `serving.explanations` makes it of a request. Invariant: a
+Every module of this folder uses it. `serving.explanations` creates it from a request. Invariant: a
 page holds at most MAX_ENTRIES entries.
 """
 
@@ -25,6 +25,7 @@ MAX_MATCHES_PER_STEP: Final = 2000
 _MAX_DIGITS: Final = 18
 """Digits of a number in a name that count in the order of names."""
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_TEMPLATE_HASH: Final = "pod-template-hash"
 UNSERVED: Final = "unserved"
 """The filter for pods that no scheduler serves. They are in no queue."""
 
@@ -49,6 +50,10 @@ class PodsAsked:
     """One that turned them away; empty: any."""
     node: str = ""
     """The node that they got; empty: any."""
+    controller: str = ""
+    """NAMESPACE/KIND/NAME of the controller that a user made; empty: any."""
+    reason: str | None = None
+    """Exactly the plugins that turned them away, in order, with commas; None: any."""
 
     def __post_init__(self) -> None:
         """Check the queue.
@@ -65,11 +70,14 @@ class PodsAsked:
             self.text in entry.newest.key
             and (not self.queue or entry.place in _WAITING[self.queue])
             and (not self.plugin or self.plugin in entry.rejector_plugins)
+            and (not self.controller or self.controller == controller_key(entry.newest))
+            and self.reason in {None, ",".join(sorted(entry.rejector_plugins))}
         )
 
     def is_without_queue(self, pod: PodInfo) -> bool:
         """Whether a pod that waits in no queue, because no scheduler serves it, is wanted."""
-        return self.text in pod.key and self.queue in {"", UNSERVED} and not self.plugin
+        is_of_queue = self.plugin or self.controller or self.reason is not None
+        return self.text in pod.key and self.queue in {"", UNSERVED} and not is_of_queue
 
     def got(self, record: DecisionRecord) -> bool:
         """Whether a pod that got a node is wanted."""
@@ -89,3 +97,31 @@ ALL_PODS: Final = PodsAsked()
 def natural_order(name: str) -> str:
     """The place of a name among others, node-2 before node-10."""
     return _DIGITS.sub(lambda digits: digits[0].zfill(_MAX_DIGITS), name)
+
+
+def controller_key(pod: PodInfo) -> str:
+    """NAMESPACE/KIND/NAME of what made a pod, or of its group; empty: it has neither."""
+    found = controller_of(pod)
+    if not found and pod.group is not None:
+        found = f"PodGroup/{pod.group.name}"
+    return f"{pod.namespace}/{found}" if found else ""
+
+
+def owner_of(pod: PodInfo) -> str:
+    """KIND/NAME of the controller that made a pod; empty: none did."""
+    if pod.owner is None:
+        return ""
+    kind, name, _ = pod.owner
+    return f"{kind.rpartition(' ')[2]}/{name}"
+
+
+def controller_of(pod: PodInfo) -> str:
+    """KIND/NAME of the controller that a user made: a Deployment, not its ReplicaSet.
+
+    Empty: no controller made the pod. A Deployment names its ReplicaSets after itself and the hash
+    of the template, which it also gives the pods as a label.
+    """
+    owner, template = owner_of(pod), pod.labels.get(_TEMPLATE_HASH)
+    if template and owner.startswith("ReplicaSet/") and owner.endswith(f"-{template}"):
+        return f"Deployment/{owner.removeprefix('ReplicaSet/').removesuffix(f'-{template}')}"
+    return owner

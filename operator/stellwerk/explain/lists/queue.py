@@ -1,14 +1,16 @@
-"""The pods that wait, as a list.
+"""The pods that wait, as a list of pods, or by their controllers and the reasons.
 
-The operator's port serves it (`stellwerk queue`). Invariant: the page is made in steps; within a
-queue, pods stand in the order in which they are tried.
+The operator's port serves both (`stellwerk queue`, the page). Invariant: the answer is made in
+steps; within a queue, pods stand in the order in which they are tried, unless another order is
+asked for.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias, TypeVar
 
-from stellwerk.answers.queue import PendingPod, QueuePage, UnservedPod
+from stellwerk.answers.queue import PendingGroup, PendingPod, QueuePage, UnservedPod
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.lists.page import (
     ALL_PODS,
@@ -16,15 +18,48 @@ from stellwerk.explain.lists.page import (
     MAX_MATCHES_PER_STEP,
     Page,
     PodsAsked,
+    controller_key,
+    natural_order,
 )
 from stellwerk.explain.queue_facts import QUEUES, at, is_skipped
 from stellwerk.explain.steps import Steps
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.pod_status import POD_SCHEDULED, SCHEDULER_ERROR
 from stellwerk.world.world import World
+from stellwerk_kube.errors import ConfigurationError
 
 _MAX_COMPARED_NAMES: Final = 100
 """Different schedulerNames that are compared with the served ones: comparing takes long."""
+_MAX_MESSAGE_CHARACTERS: Final = 400
+"""Characters of a message that a row shows. The pod's own page has the whole text."""
+_Row = TypeVar("_Row")
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOrder:
+    """The order of a list of pods that wait, and whether their controllers are listed."""
+
+    sort: str = ""
+    """A key of QUEUE_COLUMNS, with - before it the other way round; empty: pods as each queue tries
+    them, controllers by the number of their pods."""
+    by_controller: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the column.
+
+        Raises:
+            ConfigurationError: there is no such column.
+        """
+        if self.sort and self.column not in _SORTS:
+            raise ConfigurationError(
+                f'the queue is sorted by one of {", ".join(_SORTS)}, not "{self.column}"'
+            )
+
+    @property
+    def column(self) -> str:
+        """The column without the sign of its direction."""
+        return self.sort.removeprefix("-")
 
 
 def queue_page(
@@ -33,6 +68,7 @@ def queue_page(
     without_profile: Iterable[PodInfo] = (),
     asked: PodsAsked = ALL_PODS,
     is_unserved: Callable[[PodInfo], bool] = lambda _: True,
+    order: QueueOrder | None = None,
 ) -> Steps[QueuePage]:
     """Pending pods, in the order in which they would be tried within each queue.
 
@@ -42,7 +78,9 @@ def queue_page(
         without_profile: pods that no profile serves.
         asked: a filter of the pods.
         is_unserved: tells those of them that no scheduler serves.
+        order: another order, or controllers in place of pods.
     """
+    order = order or QueueOrder()
     entries = list(world.queue.entries.values())
     yield
     wanted = []
@@ -51,21 +89,140 @@ def queue_page(
             yield
         if not is_skipped(world, entry) and (asked == ALL_PODS or asked.waits(entry)):
             wanted.append(entry)
-    entries = wanted
-    entries.sort(key=tried_order)
-    yield
-    shown = entries[page.offset : page.offset + page.limit]
-    items = []
-    for number, entry in enumerate(shown):
-        if number % MAX_ENTRIES_PER_STEP == 0:
+    part = slice(page.offset, page.offset + page.limit)
+    result = QueuePage(counts=dict(world.queue.pending()), total=len(wanted), items=())
+    if order.by_controller:
+        rows = yield from _by_controller(wanted)
+        rows = yield from _sorted(rows, order)
+        shown = yield from _written(rows[part], lambda row: _pending_group(world, row))
+        result = replace(result, groups=shown, groups_total=len(rows))
+    else:
+        if order.sort:
+            rows = yield from _sorted([_Group(entry) for entry in wanted], order)
+            wanted = [row.longest for row in rows]
+        else:
+            wanted.sort(key=tried_order)
             yield
-        items.append(_queued(world, entry))
-    result = QueuePage(counts=dict(world.queue.pending()), total=len(entries), items=items)
+        items = yield from _written(wanted[part], lambda entry: _queued(world, entry))
+        result = replace(result, items=items)
     unserved, count = yield from _unserved(world, page, without_profile, asked, is_unserved)
     if not count:
         return result
     served = sorted(world.profiles.served)
     return replace(result, unserved=unserved, unserved_total=count, served=served)
+
+
+def _written(rows: Iterable[_Row], write: Callable[[_Row], _Item]) -> Steps[list[_Item]]:
+    """What a list has of each row."""
+    items = []
+    for number, row in enumerate(rows):
+        if number % MAX_ENTRIES_PER_STEP == 0:
+            yield
+        items.append(write(row))
+    return items
+
+
+# --- by controller ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Group:
+    """Pods that are one row."""
+
+    longest: QueuedPod
+    """The one that waits longest."""
+    key: str = ""
+    """NAMESPACE/KIND/NAME of the controller; empty: none made the one pod."""
+    pods: int = 1
+    queues: Counter[str] = field(default_factory=Counter)
+    profiles: set[str] = field(default_factory=set)
+    priority: int = 0
+    attempts: int = 0
+    created: str = ""
+
+    def __post_init__(self) -> None:
+        self.priority, self.attempts = self.longest.newest.priority, self.longest.attempts
+        self.created = self.longest.newest.created
+
+
+def _by_controller(entries: Iterable[QueuedPod]) -> Steps[list[_Group]]:
+    """The pods by controller, and by the plugins that turned them away."""
+    groups: dict[object, _Group] = {}
+    for number, entry in enumerate(entries):
+        if number % MAX_MATCHES_PER_STEP == MAX_MATCHES_PER_STEP - 1:
+            yield
+        pod, error = entry.newest, entry.consecutive_errors > 0
+        key = controller_key(pod)
+        same = (key, entry.rejector_plugins, error) if key else pod.uid
+        group = groups.get(same)
+        if group is None:
+            group = groups[same] = _Group(entry, key)
+        else:
+            group.pods += 1
+            if _waits_since(entry) < _waits_since(group.longest):
+                group.longest = entry
+            group.priority = max(group.priority, pod.priority)
+            group.attempts = max(group.attempts, entry.attempts)
+            group.created = min(filter(None, (group.created, pod.created)), default="")
+        group.queues[QUEUES.get(entry.place, "none")] += 1
+        group.profiles.add(pod.spec.scheduler_name)
+    return list(groups.values())
+
+
+_Value: TypeAlias = Any
+"""A number or a text: what a column is sorted by."""
+_SORTS: Final[Mapping[str, Callable[[_Group], _Value]]] = {
+    "name": lambda row: natural_order(row.key.partition("/")[2] or row.longest.newest.name),
+    "reason": lambda row: ",".join(sorted(row.longest.rejector_plugins)),
+    "pods": lambda row: -row.pods,
+    "namespace": lambda row: row.longest.newest.namespace,
+    "profile": lambda row: row.longest.newest.spec.scheduler_name,
+    "queue": lambda row: int(row.longest.place),
+    "priority": lambda row: -row.priority,
+    "attempts": lambda row: -row.attempts,
+    "waits": lambda row: _waits_since(row.longest),
+    "age": lambda row: row.created or "9",  # behind every time, which begins with its year
+}
+"""Of numbers and times the largest come first, of names the first of the alphabet."""
+
+
+def _sorted(rows: list[_Group], order: QueueOrder) -> Steps[list[_Group]]:
+    """The rows in the order of a column; rows that are equal there by name."""
+    value = _SORTS[order.column or "pods"]
+    keyed: list[tuple[_Value, str, int]] = []
+    for number, row in enumerate(rows):
+        if number % MAX_MATCHES_PER_STEP == MAX_MATCHES_PER_STEP - 1:
+            yield
+        keyed.append((value(row), natural_order(row.longest.newest.key), number))
+    yield
+    keyed.sort(reverse=order.sort.startswith("-"))
+    return [rows[number] for _, _, number in keyed]
+
+
+def _waits_since(entry: QueuedPod) -> float:
+    """The monotonic time from which a pod waits: attempts do not change it."""
+    first = entry.initial_attempt_at
+    return entry.queued_at if first is None else min(first, entry.queued_at)
+
+
+def _pending_group(world: World, group: _Group) -> PendingGroup:
+    longest = group.longest
+    pod = longest.newest
+    return PendingGroup(
+        namespace=pod.namespace,
+        controller=group.key.partition("/")[2] or None,
+        pods=group.pods,
+        longest_waiting=pod.key,
+        queues=dict(group.queues),
+        rejected_by=sorted(longest.rejector_plugins) or None,
+        error=_error(pod) if longest.consecutive_errors else None,
+        message=scheduled_message(pod)[:_MAX_MESSAGE_CHARACTERS] or None,
+        profiles=sorted(group.profiles),
+        priority=group.priority,
+        attempts=group.attempts,
+        waits_since=at(world.clock, _waits_since(longest)),
+        created=group.created or None,
+    )
 
 
 def _unserved(
@@ -116,9 +273,12 @@ def _queued(world: World, entry: QueuedPod) -> PendingPod:
         scheduler_name=entry.newest.spec.scheduler_name,
         priority=entry.newest.priority,
         since=at(world.clock, entry.queued_at),
+        waits_since=at(world.clock, _waits_since(entry)),
+        created=entry.newest.created or None,
         attempts=entry.attempts,
         rejected_by=sorted(entry.rejector_plugins) or None,
         error=_error(entry.newest) if entry.consecutive_errors else None,
+        controller=controller_key(entry.newest).partition("/")[2] or None,
         labels=dict(entry.newest.labels) or None,
     )
 
@@ -129,3 +289,11 @@ def _error(pod: PodInfo) -> str | None:
         if each.get("type") == POD_SCHEDULED and each.get("reason") == SCHEDULER_ERROR:
             return str(each.get("message") or "") or None
     return None
+
+
+def scheduled_message(pod: PodInfo) -> str:
+    """The message of the PodScheduled condition; empty: none."""
+    for condition in pod.conditions:
+        if condition.get("type") == POD_SCHEDULED and condition.get("status") == "False":
+            return str(condition.get("message") or "")
+    return ""

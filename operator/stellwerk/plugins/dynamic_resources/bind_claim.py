@@ -1,8 +1,8 @@
 """PreBind of DynamicResources: writing claims, waiting for their devices, and undoing that.
 
-The plugin makes one ClaimBinding per call: `run` for PreBind, `undo` for Unreserve. Invariant: the
-allocation and the pod's reservation are written in one request, based on the claim as it is read; a
-claim that was taken, given back or deleted meanwhile ends the attempt.
+The plugin makes one ClaimBinding per call: `run` for PreBind, `undo` for Unreserve. Invariant: one
+request writes the allocation and the pod's reservation, based on the claim that was just read. If
+another client has allocated, freed or deleted the claim in the meantime, the attempt ends.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -317,7 +317,8 @@ class ClaimBinding:
             "requestMappings": list(extended.mappings),
             "resourceClaimName": made["metadata"]["name"],
         }
-        patch = {"status": {"extendedResourceClaimStatus": status}}
+        # With the uid, so that a pod that was made anew under the name is left alone.
+        patch = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}}
         await client.patch_pod_status(pod.namespace, pod.name, patch)
         return made
 

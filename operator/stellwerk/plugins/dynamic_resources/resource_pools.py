@@ -1,11 +1,11 @@
 """The pools of devices that each node has, gathered from the slices of the cluster.
 
-Each DynamicResources instance has one ResourcePools, which follows the object store. A `Pool` says
-which slices apply and whether they are whole; `SharedSlices` finds for all nodes at once which of
-the slices without a node's name each of them sees. Invariant: after `refresh`, the pools of a node
-depend on the slices that the store shows and on the node's name and labels alone; `changes` names
-every node whose pools may be others than before. Source: GatherPools of the allocator that is in
-use by default in v1.36.
+Each DynamicResources instance has one ResourcePools, which follows the object store. A `Pool` has
+the slices that apply, and says whether they are complete. `SharedSlices` handles slices that name
+no node: it finds the nodes that see each of them, for all nodes at once. Invariant: after
+`refresh`, a node's pools depend only on the slices in the store and on the node's name and labels;
+`changes` names every node whose pools may have changed. Source: GatherPools of the default
+allocator in v1.36.
 """
 
 import logging

@@ -1,12 +1,15 @@
 """The CustomResourceDefinition of SchedulerProfile, made from the pydantic models.
 
 `python -m stellwerk.profiles.spec.crd > crds/schedulerprofiles.yaml` writes the file that users
-apply; the embedded cluster and the demo take `crd_manifest()`. Invariant: the schema is structural,
-its rules stay within the API server's cost limits, and the file equals what this module says.
+apply; the embedded cluster and the demo take `crd_manifest()`. With `--for-editors` it writes the
+JSON Schema of the docs site (docs/static/schedulerprofile.schema.json). Invariant: the schema is
+structural, its rules stay within the API server's cost limits, and the files equal what this module
+says.
 """
 
 import ast
 import inspect
+import json
 import sys
 from collections.abc import Mapping
 from itertools import pairwise
@@ -53,9 +56,24 @@ _SETS: Final = frozenset({"schedulerNames"})
 _SHAPE_POINTS: Final = 101
 """Utilization rises in whole percent, so that a longer shape cannot be valid."""
 
+PENDING_STATUS: Final[Mapping[str, Any]] = {
+    "conditions": [
+        {
+            "type": type_,
+            "status": status,
+            "reason": "Pending",
+            "message": "no operator has judged this profile yet",
+            "lastTransitionTime": "1970-01-01T00:00:00Z",
+        }
+        for type_, status in (("Ready", "Unknown"), ("Reconciling", "True"))
+    ]
+}
+"""The status of an object that no operator has written yet, as the API server shows it. Without it
+kstatus takes a new profile for one that is ready."""
+
 _COLUMNS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, int], ...]] = (
     ("Scheduler", "string", ".spec.schedulerName", "schedulerName of the pods it schedules"),
-    ("Shadows", "string", ".spec.shadowOf", "The profile that it decides beside", 1),
+    ("Shadows", "string", ".spec.shadowOf", "The profile that it shadows", 1),
     (
         "Accepted",
         "string",
@@ -66,7 +84,14 @@ _COLUMNS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, int]
         "Active",
         "string",
         '.status.conditions[?(@.type=="Active")].status',
-        "Whether pods are scheduled by it, be it by an older version",
+        "Whether it schedules pods, perhaps with an older version",
+    ),
+    (
+        "Ready",
+        "string",
+        '.status.conditions[?(@.type=="Ready")].status',
+        "Whether the newest version acts as written",
+        1,
     ),
     (
         "Reason",
@@ -128,15 +153,15 @@ def _column(
 def _object_schema() -> Schema:
     return {
         "type": "object",
-        "description": "A SchedulerProfile says how pods with one schedulerName are scheduled. It "
-        "can be edited at any time; an edit counts from the next pod on.",
+        "description": "A SchedulerProfile says how pods with one schedulerName are scheduled. "
+        "It can be edited at any time; an edit applies to the next pod.",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": "Version of this schema."},
             "kind": {"type": "string", "description": KIND},
             "metadata": {"type": "object"},
             "spec": model_schema(SchedulerProfileSpec),
-            "status": model_schema(SchedulerProfileStatus),
+            "status": {**model_schema(SchedulerProfileStatus), "default": PENDING_STATUS},
         },
     }
 
@@ -330,5 +355,48 @@ def _written(rule: Rule) -> dict[str, str]:
     return {**written, "fieldPath": rule.field} if rule.field else written
 
 
+def json_schema(schema: Schema, *, described: bool = False) -> Schema:
+    """A structural schema in the words of JSON Schema: fields that it does not name are refused.
+
+    `described`: with the descriptions and formats, which an editor shows.
+    """
+    left_out = ("x-kubernetes-",) if described else ("description", "format", "x-kubernetes-")
+    made = {key: value for key, value in schema.items() if not key.startswith(left_out)}
+    for key in ("items", "additionalProperties"):
+        if isinstance(made.get(key), dict):
+            made[key] = json_schema(made[key], described=described)
+    if "properties" in made:
+        made["properties"] = {
+            name: json_schema(each, described=described)
+            for name, each in made["properties"].items()
+        }
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            made["additionalProperties"] = False
+        elif described:
+            made["additionalProperties"] = True
+    return made
+
+
+def editor_schema() -> str:
+    """Return the text of docs/static/schedulerprofile.schema.json, for editors of manifests."""
+    schema = json_schema(_object_schema(), described=True)
+    fields = schema["properties"]
+    fields["apiVersion"]["enum"] = [f"{GROUP}/{VERSION}"]
+    fields["kind"]["enum"] = [KIND]
+    fields["metadata"]["additionalProperties"] = True
+    fields["status"] = {
+        "type": "object",
+        "description": "Written by the operator.",
+        "additionalProperties": True,
+    }
+    made = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": KIND,
+        **schema,
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+    }
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
-    sys.stdout.write(crd_yaml())
+    sys.stdout.write(editor_schema() if sys.argv[1:] == ["--for-editors"] else crd_yaml())

@@ -83,8 +83,8 @@ TAKEOVER_PROFILE_MANIFEST: Final[Mapping[str, Any]] = MappingProxyType(
 
 
 _IGNORED_REPLACED: Final = (
-    "spec.pluginConfig: ignoredResources of NodeResourcesFit gives way to the managedResources "
-    "of the extenders"
+    "spec.pluginConfig: ignoredResources of NodeResourcesFit is replaced by the "
+    "managedResources of the extenders"
 )
 
 
@@ -120,7 +120,7 @@ class LoadedProfile:
 
     @property
     def selected(self) -> PodsSelected | None:
-        """The pods that it schedules without their naming it; None: there are none."""
+        """The pods that it schedules although they do not name it; None: there are none."""
         selector = self.spec.selector
         if selector is None:
             return None

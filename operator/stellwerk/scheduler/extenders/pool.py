@@ -6,12 +6,12 @@ one, with one set of connections.
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stellwerk.backend.cache import Cache
 from stellwerk.client.connection import Fence
-from stellwerk.client.extender import ExtenderReach, HttpExtender
+from stellwerk.client.extender import CREDENTIALS_SECONDS, ExtenderReach, HttpExtender
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.metrics import Metrics
@@ -25,10 +25,11 @@ from stellwerk_kube.errors import DestinationError
 
 @dataclass(frozen=True, slots=True)
 class ExtenderLacks:
-    """Files and addresses that a profile's extenders could not be given, in words; empty: none."""
+    """Files, addresses and Secrets that a profile's extenders lack, in words; empty: none."""
 
     files: str = ""
     addresses: str = ""
+    secrets: str = ""
 
 
 class ExtenderPool:
@@ -62,8 +63,9 @@ class ExtenderPool:
         self._wants: dict[str, Wanted] = {}
         """The objects that extenders are sent, by schedulerName of their profile."""
         self._closing: set[asyncio.Task[None]] = set()
-        self._checks: set[asyncio.Task[None]] = set()
-        """Checks of files and addresses before the first call."""
+        self._checks: dict[Extender, asyncio.Task[None]] = {}
+        """Checks of credentials and addresses before the first call, and of credentials again and
+        again."""
         self.sink: AnswerSink | None = None
         """Takes the answers of extenders down; set before profiles are served."""
 
@@ -87,6 +89,8 @@ class ExtenderPool:
         for spec in set(before):
             if not self._naming[spec]:
                 del self._naming[spec]
+                if check := self._checks.pop(spec, None):
+                    check.cancel()
                 self._retire(self._extenders.pop(spec))
 
     def of(self, scheduler_name: str) -> Extenders | None:
@@ -96,11 +100,9 @@ class ExtenderPool:
 
     async def close(self) -> None:
         """Close every connection."""
-        for check in self._checks:
-            check.cancel()
         for scheduler_name in list(self._served):
             self.serve(scheduler_name, ())
-        await asyncio.gather(*self._closing, *self._checks, return_exceptions=True)
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     def refuse(self, specs: Sequence[Extender]) -> None:
         """Refuse extenders that may not be called, whatever their names lead to.
@@ -109,15 +111,13 @@ class ExtenderPool:
             DestinationError: names the field, and the flag that would grant it.
         """
         for index, spec in enumerate(specs):
-            prefix = spec.shown_url_prefix
-            verbs = (spec.filter_verb, spec.prioritize_verb, spec.preempt_verb, spec.bind_verb)
-            for verb in ("", *verbs):
-                if reason := self._reach.destinations.refusal(f"{prefix.rstrip('/')}/{verb}"):
+            for url in spec.called_urls:
+                if reason := self._reach.destinations.refusal(url):
                     raise DestinationError(f"spec.extenders[{index}].urlPrefix", reason)
 
     def lacks(self, specs: Sequence[Extender]) -> ExtenderLacks:
         """Things that extenders of a profile could not be given when it was tried last."""
-        files, addresses = [], []
+        files, addresses, secrets = [], [], []
         for index, spec in enumerate(specs):
             extender = self._extenders.get(spec)
             if extender is not None:
@@ -126,7 +126,9 @@ class ExtenderPool:
                     files.append(f"{field}.tlsConfig: {http.unusable_files}")
                 if http.refused_address:
                     addresses.append(f"{field}.urlPrefix: {http.refused_address}")
-        return ExtenderLacks("; ".join(files), "; ".join(addresses))
+                if http.unusable_secret:
+                    secrets.append(f"{field}: {http.unusable_secret}")
+        return ExtenderLacks("; ".join(files), "; ".join(addresses), "; ".join(secrets))
 
     def _extender(self, spec: Extender) -> CalledExtender:
         extender = self._extenders.get(spec)
@@ -141,7 +143,8 @@ class ExtenderPool:
             )
             extender = self._extenders[spec] = CalledExtender(http, self._raw, self._cache)
             if http.is_to_be_checked:
-                _run_beside(http.check(), self._checks)
+                loop = asyncio.get_running_loop()
+                self._checks[spec] = loop.create_task(_check_on(http), name="extender credentials")
         return extender
 
     def _want(self, scheduler_name: str, specs: Sequence[Extender]) -> None:
@@ -161,13 +164,17 @@ class ExtenderPool:
 
     def _retire(self, extender: CalledExtender) -> None:
         """Attempts under way may still call it; a call opens what it needs, and closes it again."""
-        _run_beside(extender.http.close(), self._closing)
+        task = asyncio.get_running_loop().create_task(extender.http.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
-def _run_beside(work: Coroutine[None, None, None], tasks: set[asyncio.Task[None]]) -> None:
-    task = asyncio.get_running_loop().create_task(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
+async def _check_on(http: HttpExtender) -> None:
+    """Check an extender before its first call, and its credentials for as long as it is named."""
+    await http.check()
+    while http.has_credentials:
+        await asyncio.sleep(CREDENTIALS_SECONDS)
+        await http.check()
 
 
 def _wanted(scheduler_name: str, specs: Sequence[Extender]) -> Wanted:

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from stellwerk.backend.queued_pod import Place
+from stellwerk.backend.queued_pod import UNSCHEDULABLE_PODS, Place
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import (
@@ -36,7 +36,7 @@ from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
 from stellwerk_kube.clock import rfc3339_seconds
-from stellwerk_kube.errors import NotFound, NotLeader, SchedulerError
+from stellwerk_kube.errors import ApiError, NotFound, NotLeader, SchedulerError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.untrusted_text import shown
 
@@ -81,6 +81,14 @@ class ScheduledCondition:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A condition that is to be written, and the uid of the object that it is about."""
+
+    stated: ScheduledCondition
+    uid: str
+
+
 SCHEDULED: Final = ScheduledCondition("True", "Scheduled")
 COUNTS_ONLY: Final = ScheduledCondition("", "")
 """Nothing but the counts of pods."""
@@ -92,9 +100,7 @@ class GroupConditions:
 
     world: World
     dispatcher: APIDispatcher
-    _pending: OrderedDict[PodGroupKey, list[ScheduledCondition]] = field(
-        default_factory=OrderedDict
-    )
+    _pending: OrderedDict[PodGroupKey, list[_Statement]] = field(default_factory=OrderedDict)
     """The statements to be written: for a group at most its counts and the newest other one."""
     _writing: set[PodGroupKey] = field(default_factory=set)
     _writers: set[asyncio.Task[None]] = field(default_factory=set)
@@ -218,7 +224,10 @@ class GroupConditions:
         if not kept or ready >= needed:
             return ""
         by = ", ".join(f"{count} by {name}" for name, count in sorted(kept.items()))
-        return f"waiting for pods that are kept from the queue: {ready} of {needed} are not ({by})"
+        return (
+            f"waiting for pods that plugins keep out of the queue: {ready} of {needed} are "
+            f"ready ({by})"
+        )
 
     def _report_pods(self, members: GroupMembers) -> None:
         """Report on each pod that waits for its group, without counts: these change too often."""
@@ -232,7 +241,7 @@ class GroupConditions:
             entry = entries.get(uid)
             if pod.terminating or pod.spec.scheduling_gates:
                 continue
-            if entry is not None and entry.place is Place.GATED:
+            if entry is not None and entry.place in UNSCHEDULABLE_PODS:
                 self.dispatcher.reports.put(Report(pod, WAITING_FOR_PODS, message))
                 if all(each.get("message") != message for each in pod.conditions):
                     self._pod_event(pod, message)
@@ -256,12 +265,15 @@ class GroupConditions:
     # --- writing --------------------------------------------------------------------------------
 
     def _write_later(self, key: PodGroupKey, stated: ScheduledCondition) -> None:
+        members = self.world.pod_groups.groups.get(key)
+        if members is None or members.group is None:
+            return
         others = [
             each
             for each in self._pending.get(key, ())
-            if (each is COUNTS_ONLY) != (stated is COUNTS_ONLY)
+            if (each.stated is COUNTS_ONLY) != (stated is COUNTS_ONLY)
         ]
-        self._pending[key] = [*others, stated]
+        self._pending[key] = [*others, _Statement(stated, members.group.uid)]
         if len(self._writers) < MAX_WRITERS:
             writer = asyncio.get_running_loop().create_task(
                 self._write_all(), name="group reports", context=Context()
@@ -279,8 +291,11 @@ class GroupConditions:
                 continue
             self._writing.add(key)
             try:
-                for stated in statements:
-                    await self._write(members.group or group, stated)
+                for each in statements:
+                    newest = members.group or group
+                    # What was stated of an object that was made anew since is not true of it.
+                    if newest.uid == each.uid:
+                        await self._write(newest, each.stated)
             finally:
                 self._writing.discard(key)
 
@@ -300,12 +315,20 @@ class GroupConditions:
             f"/apis/{_api_version(group)}/namespaces/{quote(key.namespace, safe='')}"
             f"/podgroups/{quote(key.name, safe='')}/status"
         )
+        # With the uid: a group that was made anew under the name gets its own status.
+        identity = {"metadata": {"uid": group.uid}} if group.uid else {}
+        body, content_type = {**identity, **patch}, _PATCHES[key.api]
         try:
-            await self.dispatcher.client.patch(path, patch, content_type=_PATCHES[key.api])
+            await self.dispatcher.client.patch(path, body, content_type=content_type)
         except NotLeader:
             logger.debug("%s is reported on by the process that leads", key.shown)
         except NotFound:
             logger.debug("%s is gone, its condition is not needed any more", key.shown)
+        except ApiError as failure:
+            if failure.met_another_object:
+                logger.debug("%s was made anew, and gets a condition of its own", key.shown)
+                return
+            logger.warning("cannot report on the pod group %s: %s", key.shown, failure)
         except SchedulerError as failure:
             logger.warning("cannot report on the pod group %s: %s", key.shown, failure)
 
@@ -485,7 +508,7 @@ def _own_partly_bound(
         needed = group.min_count - members.succeeded
         message = f"{members.bound}/{needed} pods are bound"
         if is_partly:
-            message = f"{message}; what has not started is given back after {seconds:g} s"
+            message = f"{message}; members that have not started are deleted after {seconds:g} s"
         yield {
             "type": PARTLY_BOUND,
             "status": "True" if is_partly else "False",

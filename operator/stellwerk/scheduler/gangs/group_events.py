@@ -27,6 +27,8 @@ from stellwerk.models.pod_group import (
 )
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.submit_group_result import GroupGiveBack
+from stellwerk.world.decide import withdraw_nomination
+from stellwerk.world.gangs.group_reservation import reservation_limit_seconds
 from stellwerk.world.gangs.pod_groups import FinishedMember, GroupMembers
 from stellwerk.world.gangs.queue_order import GroupGates
 from stellwerk.world.world import World
@@ -48,8 +50,10 @@ class GroupEvents:
     def __init__(self, world: World, conditions: GroupConditions) -> None:
         self._world = world
         self._states = world.pod_groups
-        self._gates = GroupGates(world, self._changed)
+        self._gates = GroupGates(world, self._changed, self._end_room_later)
         self._conditions = conditions
+        self._ends_of_room: dict[PodGroupKey, asyncio.TimerHandle] = {}
+        """The moments at which groups that lack pods or their object lose the room they keep."""
         self._give_back = GroupGiveBack(world, conditions.dispatcher)
         self._finished = FinishedMembers(world, conditions.dispatcher.client, self._on_found)
 
@@ -72,11 +76,17 @@ class GroupEvents:
         if key is not None and has_run and "deletionTimestamp" not in obj["metadata"]:
             self._finished.look_up(key)
 
-    def look_up_unsaid(self) -> None:
-        """Scheduling begins: look for members that ran though their groups do not say so."""
+    def begin(self) -> None:
+        """Scheduling begins: look for members that ran though their groups do not say so.
+
+        What an earlier process has kept for groups that lack pods now ends in time, too.
+        """
         profiles = self._world.profiles.served.values()
         if any(profile.places_groups for profile in profiles):
             self._finished.look_up_unsaid()
+        for key, members in self._states.groups.items():
+            if members.is_closed:
+                self._end_room_later(key)
 
     def _on_found(self, key: PodGroupKey) -> None:
         """More members have finished than were known."""
@@ -88,6 +98,37 @@ class GroupEvents:
                 self._conditions.scheduled(key)
         self._gates.changed(key)
         self._gates.activate_one(key)
+
+    def _end_room_later(self, key: PodGroupKey) -> None:
+        """Limit the time for which a group that cannot be tried keeps room: no attempt ends it.
+
+        Members that are made anew, as by a controller that is slow, find the others' room kept.
+        """
+        pods = self._nominated(key)
+        profile = self._world.profiles.of(pods[0]) if pods else None
+        if profile is None or key in self._ends_of_room:
+            return
+        seconds = reservation_limit_seconds(profile, self._states.groups[key].group)
+        loop = asyncio.get_running_loop()
+        self._ends_of_room[key] = loop.call_later(seconds, self._end_room, key)
+
+    def _end_room(self, key: PodGroupKey) -> None:
+        """Let others have the room of a group that still cannot be tried."""
+        del self._ends_of_room[key]
+        members = self._states.groups.get(key)
+        if members is None or not members.is_closed:
+            return
+        for pod in self._nominated(key):
+            report = withdraw_nomination(self._world, pod)
+            if report is not None:
+                self._conditions.dispatcher.reports.put(report)
+
+    def _nominated(self, key: PodGroupKey) -> list[PodInfo]:
+        """The members to which nodes are nominated."""
+        nominator, members = self._world.nominator, self._states.groups.get(key)
+        if not nominator.by_node or members is None:
+            return []
+        return [pod for uid, pod in members.pods.items() if nominator.node_of(uid)]
 
     def on_profiles(self, namespace: str = "") -> None:
         """Pods of a namespace, or of all, may have other profiles than before."""

@@ -35,6 +35,11 @@ class GroupPermit:
         """Whether `arrive` answers without waiting."""
         return self._answer is not None
 
+    @property
+    def is_given(self) -> bool:
+        """Whether enough members were ready, so that those that arrive are bound."""
+        return self._answer == ""
+
     async def arrive(self) -> str:
         """Count a ready member and wait for enough others; returns why it is not bound, or ""."""
         self._ready += 1

@@ -1,8 +1,8 @@
-"""The scheduler's cache and queues, and how true they are: an answer of the port, or lines of log.
+"""A dump of the scheduler's cache and queues, compared with the API, for the port and the log.
 
-`serving` asks for the answer (/debug/dump); SIGUSR2 writes the same lines to the log. Invariant:
-nothing is changed by looking. Lines are made in steps of microseconds, between which decisions go
-on; so the dump of a busy scheduler is no picture of a single moment.
+`serving` asks for the answer (/debug/dump); SIGUSR2 writes the same lines to the log. Invariant: a
+dump changes nothing. Its lines are made in steps of microseconds, and decisions continue between
+them. So the lines of a busy scheduler's dump are from slightly different moments.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class Debugger:
             for number, line in enumerate(self.dump(), 1):
                 left_bytes -= len(line) + 3  # with its quotation marks and comma
                 if left_bytes < 0:
-                    stopped = f"the dump ends here: it has {MAX_DUMP_BYTES >> 20} MiB"
+                    stopped = f"the dump is cut off here, at {MAX_DUMP_BYTES >> 20} MiB"
                     break
                 lines.append(line)
                 if number % _LINES_PER_STEP == 0:

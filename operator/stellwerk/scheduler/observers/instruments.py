@@ -20,7 +20,7 @@ from typing_extensions import override
 from stellwerk import __version__
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.explain.queue_facts import SAMPLE_SECONDS, QueueHistory
+from stellwerk.explain.queue_history import SAMPLE_SECONDS, AttemptTotals, QueueHistory
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.metrics_recorder import MetricsRecorder
@@ -373,8 +373,23 @@ def _pending(queue: SchedulingQueue, label: str) -> float:
     return queue.pending()[label]
 
 
-async def sample_queues(history: QueueHistory) -> None:
-    """Sample every few seconds, until cancelled."""
+def attempt_totals(metrics: Metrics) -> AttemptTotals:
+    """Read the counters of which the history of throughput and latency is made."""
+    bound = failed = 0.0
+    for (result, _), counter in metrics.schedule_attempts.items():
+        if result == "scheduled":
+            bound += counter.value
+        else:
+            failed += counter.value
+    series = [each for _, each in metrics.pod_scheduling_sli_duration.items()]
+    latency = tuple(map(sum, zip(*(each.counts for each in series), strict=True)))
+    return AttemptTotals(bound, failed, series[0].bounds if series else (), latency)
+
+
+async def sample_queues(history: QueueHistory, leading: asyncio.Event) -> None:
+    """Sample every few seconds from the moment at which this replica leads, until cancelled."""
+    await leading.wait()
+    history.begin()
     while True:
         try:
             history.sample()
@@ -409,4 +424,4 @@ class StaleWatches:
             return None
         others = len(silent) - MAX_NAMED_KINDS
         kinds = ", ".join(silent[:MAX_NAMED_KINDS]) + (f" and {others} more" if others > 0 else "")
-        return f"nothing was heard of {kinds} for {ages[silent[0]]:.0f} s"
+        return f"nothing was received about {kinds} for {ages[silent[0]]:.0f} s"

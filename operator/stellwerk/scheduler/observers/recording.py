@@ -368,6 +368,7 @@ def _begun(seconds: float, profile: ServedProfile, request: GroupRequest) -> Gro
         None if request.ending is None else sorted(request.ending),
         dict(request.finished_by_role),
         None if request.known_to_end is None else sorted(request.known_to_end),
+        request.keeps_part,
     )
 
 

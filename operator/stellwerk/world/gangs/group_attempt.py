@@ -223,6 +223,9 @@ class GroupRequest:
     recording notes the answers and a replay repeats them, because clocks differ."""
     known_to_end: frozenset[str] | None = None
     """Uids of the pods in whose place room may be kept, beside terminating ones; None: of all."""
+    keeps_part: bool = False
+    """Whether the nodes that some members would get are kept though others get none: members are
+    bound already."""
 
     def is_met_by(self, attempt: GroupAttempt) -> bool:
         """Decide whether an attempt placed enough members, with those that are scheduled already.
@@ -238,6 +241,16 @@ class GroupRequest:
         return all(
             sum(pod.labels.get(ROLE_LABEL) == role for pod in counted)
             >= wanted - self.finished_by_role.get(role, 0)
+            for role, wanted in self.group.min_count_by_role.items()
+        )
+
+    @property
+    def lacks_members(self) -> bool:
+        """Whether it cannot be met, because members do not exist or cannot be tried."""
+        counted = [*self.scheduled, *self.members]
+        return len(counted) + self.finished < self.group.min_count or any(
+            sum(pod.labels.get(ROLE_LABEL) == role for pod in counted)
+            < wanted - self.finished_by_role.get(role, 0)
             for role, wanted in self.group.min_count_by_role.items()
         )
 

@@ -14,7 +14,7 @@ from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import WORKLOAD_API
 from stellwerk.world.gangs.group_attempt import GroupRequest
-from stellwerk.world.gangs.group_reservation import known_to_end, reserves_capacity
+from stellwerk.world.gangs.group_reservation import known_to_end, may_keep_part, reserves_capacity
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import gang_args, member_position, why_inadmissible
 from stellwerk.world.profiles import ServedProfile
@@ -148,4 +148,5 @@ def request_for(
         reserves,
         members.ending,
         known_to_end=known_to_end(world, profile, members.key.namespace) if reserves else None,
+        keeps_part=may_keep_part(world, profile, members),
     )

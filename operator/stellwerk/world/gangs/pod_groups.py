@@ -67,6 +67,9 @@ class GroupMembers:
     """Since when it has had pods without a node (monotonic seconds); None: it has none."""
     reserved_since: float | None = None
     """Since when room has been kept for it (monotonic seconds); None: none is."""
+    partly_kept_since: float | None = None
+    """Since when room has been kept for its other members because some are bound (monotonic
+    seconds). It stays until enough are bound, so that this time is granted once; None: none was."""
     room_refused: str = ""
     """The reason why no room is kept for it, though it should be; empty: there is none."""
     is_closed: bool = True
@@ -136,16 +139,26 @@ class GroupMembers:
 
     @property
     def is_partly_bound(self) -> bool:
-        """Whether some pods are on nodes, and fewer than are needed."""
-        group = self.group
-        return group is not None and 0 < self.bound < group.min_count - self.succeeded
+        """Whether some pods are on nodes, and fewer than are needed, in all or of any role.
 
-    def of_role(self, role: str) -> int:
+        A group of the policy basic needs none, so that it never is.
+        """
+        group = self.group
+        if group is None or not self.bound:
+            return False
+        if self.bound < group.min_count - self.succeeded:
+            return True
+        return group.is_gang and any(
+            self.of_role(role, bound_only=True) < wanted
+            for role, wanted in group.min_count_by_role.items()
+        )
+
+    def of_role(self, role: str, *, bound_only: bool = False) -> int:
         """The number of pods that count and have a role, those that succeeded included."""
         existing = sum(
             pod.labels.get(ROLE_LABEL) == role
             for pod in self.pods.values()
-            if counts_as_member(pod)
+            if counts_as_member(pod) and (pod.node_name or not bound_only)
         )
         return existing + self.succeeded_by_role[role]
 
@@ -178,7 +191,7 @@ class GroupMembers:
 
 @dataclass(slots=True)
 class KeptRoom:
-    """The room that groups of one namespace keep, or have kept not long ago.
+    """The room that groups of one namespace keep, or have kept not long ago, for one reason.
 
     It outlives the groups: one that is made anew does not begin a new time.
     """
@@ -221,7 +234,13 @@ class PodGroupStates(PodGroups):
         self.key_of: dict[str, PodGroupKey] = {}
         self.queues = GroupQueues()
         self.kept_room: dict[str, KeptRoom] = {}
-        """By namespace; what counts no more goes when another one comes."""
+        """Room that a profile grants, by namespace; what counts no more goes when another one
+        comes."""
+        self.kept_for_partly_bound: dict[str, KeptRoom] = {}
+        """Room for the other members of groups of which some are bound, likewise."""
+        self.partly_bound: dict[str, dict[PodGroupKey, GroupMembers]] = {}
+        """The groups of each namespace of which some pods are bound and too few; those without one
+        are absent. `GroupGates` keeps it."""
         self.lacks: dict[str, str] = {}
         """APIs whose groups cannot be seen, with the reason."""
         self._serves = serves
@@ -251,8 +270,10 @@ class PodGroupStates(PodGroups):
         return key
 
     def put_group(self, group: PodGroup) -> None:
-        """Keep a group's object."""
+        """Keep a group's object; what is known of an older one of that name is no longer so."""
         members = self._known(group.key)
+        if members.group is not None and members.group.uid != group.uid:
+            self._forget_object(members)
         if members.group is None:
             members.is_known_placed = group.was_placed
         self.queues.put(members.group, group)
@@ -262,11 +283,7 @@ class PodGroupStates(PodGroups):
         """The object is gone; its members stay known."""
         members = self.groups.get(key)
         if members is not None:
-            if members.group is not None:
-                self.queues.take(members.group)
-            members.group = None
-            members.finished.clear()
-            members.was_placed = members.is_known_placed = members.is_looked_up = False
+            self._forget_object(members)
             self._drop_if_empty(members)
 
     def recount(self, namespace: str = "") -> list[PodGroupKey]:
@@ -318,6 +335,9 @@ class PodGroupStates(PodGroups):
         if members is None:
             return ""
         group = members.group
+        if members.is_partly_bound and group is not None and not group.parent:
+            # Room is kept for those that are there while others are missing.
+            return ""
         if as_upstream and group is None and members.key.api not in self.lacks:
             return f'waiting for {as_upstream} pod group "{members.key.name}" {_IN_QUEUE}'
         if as_upstream and group is not None and self.existing(members) < group.min_count:
@@ -379,6 +399,7 @@ class PodGroupStates(PodGroups):
         fork.groups = {key: members.copy() for key, members in self.groups.items()}
         fork.key_of = self.key_of.copy()
         fork.kept_room = self.kept_room
+        fork.kept_for_partly_bound = self.kept_for_partly_bound
         fork.lacks = self.lacks.copy()
         for members in fork.groups.values():
             if members.group is not None:
@@ -397,6 +418,13 @@ class PodGroupStates(PodGroups):
         if members is None:
             members = self.groups[key] = GroupMembers(key, self._profile_name)
         return members
+
+    def _forget_object(self, members: GroupMembers) -> None:
+        if members.group is not None:
+            self.queues.take(members.group)
+        members.group = None
+        members.finished.clear()
+        members.was_placed = members.is_known_placed = members.is_looked_up = False
 
     def _drop_if_empty(self, members: GroupMembers) -> None:
         if members.group is None and not members.pods:

@@ -8,11 +8,16 @@ step with pods and objects, for `scheduler.gangs.group_events` and for simulatio
 order follows from the World alone; a group that was put back is tried again once the one that it
 was put back for has been tried, placed or lost; after a change every member whose group it has
 opened is on its way to activeQ.
+
+Groups of which some pods are bound and too few have lost their others to an error, or to the end of
+a process. They keep the place that they had: `GroupGates` has the queue sort them by the time at
+which they were created, so that what came later and has their priority goes after them.
 """
 
+import heapq
 import math
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.models.pod import PodInfo
@@ -27,9 +32,14 @@ from stellwerk.profiles.spec.plugin_args import GangSchedulingArgs
 from stellwerk.world.gangs.pod_groups import GroupMembers, GroupQueue
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+from stellwerk_kube.clock import parse_moment
 from stellwerk_kube.json_values import JsonObject
 
-_Position: TypeAlias = tuple[int, str, str]
+MAX_PLACES_KEPT: Final = 10
+"""Groups of one namespace, the oldest, that keep their place while they are bound in part. A leader
+that ends leaves a few. A user who may set spec.nodeName can make thousands, and their attempts
+would go before those of all other namespaces."""
+_Position: TypeAlias = tuple[int, bool, str, str]
 _ON_ITS_WAY = frozenset((Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF))
 
 
@@ -86,7 +96,7 @@ def _obstacle(world: World, first: GroupMembers, members: GroupMembers) -> str:
     queue = world.queue
     pending = [uid for uid, pod in first.pods.items() if not pod.node_name]
     if any(queue.place(uid) in _ON_ITS_WAY for uid in pending):
-        return "it is to be tried first"
+        return "it is tried first"
     group = first.group
     needed = (group.min_count if group is not None else 0) - world.pod_groups.placed(first)
     nominated = sum(bool(world.nominator.node_of(uid)) for uid in pending)
@@ -112,8 +122,13 @@ def _is_strict(world: World, members: GroupMembers) -> bool:
 
 
 def _position(members: GroupMembers) -> _Position:
-    created = members.group.created if members.group is not None else ""
-    return (-max(members.priorities, default=0), created, members.key.name)
+    created, name = _age(members)
+    return -max(members.priorities, default=0), not members.is_partly_bound, created, name
+
+
+def _age(members: GroupMembers) -> tuple[str, str]:
+    """A sort key: the oldest group first, of equal ones the first by name."""
+    return members.group.created if members.group is not None else "", members.key.name
 
 
 def member_position(queued: QueuedPod) -> tuple[int, float, str]:
@@ -132,10 +147,15 @@ def in_order(world: World, pods: Iterable[PodInfo]) -> list[PodInfo]:
     return sorted(pods, key=position)
 
 
-def requeue_untried(world: World, queued: QueuedPod) -> None:
-    """Put a member back that was not tried, until its group may be."""
+def requeue_untried(
+    world: World, queued: QueuedPod, refused_by: frozenset[str] = frozenset()
+) -> None:
+    """Put a member back that was not tried, until its group may be.
+
+    `refused_by`: plugins whose events may help it to a node that is kept until then.
+    """
     world.queue.add_unschedulable_if_not_present(
-        queued, {GANG_SCHEDULING}, now=world.clock.monotonic()
+        queued, {GANG_SCHEDULING, *refused_by}, now=world.clock.monotonic()
     )
 
 
@@ -199,11 +219,19 @@ class GroupGates:
     """Keeps the state of groups in step with pods and objects, and opens gates of members."""
 
     def __init__(
-        self, world: World, on_changed: Callable[[PodGroupKey], None] = _unnoticed
+        self,
+        world: World,
+        on_changed: Callable[[PodGroupKey], None] = _unnoticed,
+        on_gated: Callable[[PodGroupKey], None] = _unnoticed,
     ) -> None:
-        """`on_changed` is called with a group after each change of it, or of its pods."""
+        """`on_changed` is called with a group after each change of it, or of its pods.
+
+        `on_gated` is called with a group that waits for pods or for its object from now on.
+        """
         self._world, self._states = world, world.pod_groups
-        self._on_changed = on_changed
+        self._on_changed, self._on_gated = on_changed, on_gated
+        self._kept: dict[str, frozenset[PodGroupKey]] = {}
+        """The groups of each namespace that keep their place; those without one are absent."""
 
     def put_pod(self, pod: PodInfo) -> PodGroupKey | None:
         """A pod that is or was a member, before the queue sees it; returns the group it left."""
@@ -267,9 +295,53 @@ class GroupGates:
             closed = bool(self._states.why_closed(members))
             if members.is_closed is not closed:
                 members.is_closed = closed
-                (self._gate if closed else self._activate_gated)(members)
+                if closed:
+                    self._gate(members)
+                    self._on_gated(key)
+                else:
+                    self._activate_gated(members)
             after_change(self._world, members)
+        self._note_partly_bound(key, members)
         self._on_changed(key)
+
+    def _note_partly_bound(self, key: PodGroupKey, members: GroupMembers | None) -> None:
+        """Note whether a group is bound in part, and have it keep its place in the queue if so."""
+        partly_bound, namespace = self._states.partly_bound, key.namespace
+        known = partly_bound.get(namespace, {})
+        is_partly = members is not None and members.is_partly_bound
+        if members is not None and members.bound and not is_partly:
+            members.partly_kept_since = None
+        if is_partly is (key in known):
+            return
+        if members is not None and members.is_closed:
+            # While it is bound in part its members are not gated, though others are missing.
+            (self._activate_gated if is_partly else self._gate)(members)
+        if members is not None and is_partly:
+            partly_bound.setdefault(namespace, {})[key] = members
+        else:
+            del known[key]
+            if not known:
+                del partly_bound[namespace]
+        oldest = heapq.nsmallest(
+            MAX_PLACES_KEPT, partly_bound.get(namespace, {}).values(), key=_age
+        )
+        before, kept = self._kept.pop(namespace, frozenset()), {each.key for each in oldest}
+        if kept:
+            self._kept[namespace] = frozenset(kept)
+        for other in before - kept:
+            del self._world.queue.group_came_at[other]
+        for each in oldest:
+            if each.key not in before:
+                self._world.queue.keep_place(each.key, self._came_at(each), each.pods)
+
+    def _came_at(self, members: GroupMembers) -> float:
+        """The time of a group's creation on the clock of the queue; now, where it is not known."""
+        clock, group = self._world.clock, members.group
+        try:
+            created = parse_moment(group.created if group is not None else "")
+        except ValueError:
+            return clock.monotonic()
+        return clock.monotonic() - max(0.0, (clock.now() - created).total_seconds())
 
     def activate_one(self, key: PodGroupKey) -> None:
         """Activate one waiting member of a group whose size has changed; it brings the others."""

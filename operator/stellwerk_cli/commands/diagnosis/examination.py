@@ -1,7 +1,7 @@
-"""One examination of a cluster: every check in its order, and what a bundle holds beside them.
+"""One examination of a cluster: every check in order, and the other contents of a bundle.
 
-`commands.doctor` prints the findings, `bundle` writes the rest. Invariant: a check that cannot be
-made is a finding, and the next one is made.
+`commands.doctor` prints the findings, `bundle` writes the rest. Invariant: a check that fails to
+run is a finding, and the next check runs.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ async def _read_answers(port: OperatorPort, observed: Observed) -> None:
     kinds = ", ".join(f"{each.count} {each.kind}" for each in dump.differences)
     if kinds:
         what = f"the cache differs from the API: {kinds}"
-        remedy = "normal under load for a moment: `stellwerk dump` compares again"
+        remedy = "normal for a moment under load: `stellwerk dump` compares again"
         finding = Finding(check="cache", state="warning", what=what, remedy=remedy)
     elif dump.compared:
         finding = Finding(check="cache", state="ok", what="the cache agrees with the API")

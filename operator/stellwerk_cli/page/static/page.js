@@ -37,11 +37,14 @@ async function copy(name) {
     await navigator.clipboard.writeText(document.getElementById(name).textContent);
     say("Copied.");
   } catch {
-    say("The browser did not allow to copy it: mark the text instead.");
+    say("The browser does not allow copying: select the text instead.");
   }
 }
 
 function replace(part, fresh) {
+  for (const { name, value } of fresh.attributes) {
+    if (part.getAttribute(name) !== value) part.setAttribute(name, value);
+  }
   if (part.innerHTML === fresh.innerHTML) return;
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const place = focused ? [...part.querySelectorAll(FOCUSABLE)].indexOf(focused) : -1;
@@ -69,6 +72,68 @@ function update(text) {
     return;
   }
   parts.forEach((part, at) => replace(part, found[at]));
+  readCharts();
+}
+
+// The values under the pointer, or at the point that arrow keys have come to. It is found again by
+// its moment when the charts have moved on.
+let moment = "";
+
+function readCharts(at = -1) {
+  const charts = document.getElementById("charts");
+  if (!charts) return;
+  const readings = JSON.parse(charts.dataset.readings);
+  const place = at >= 0 ? at : readings.findIndex((each) => each[1] === moment);
+  const reading = readings[place];
+  if (at >= 0) moment = reading[1];
+  document.getElementById("reading").textContent = reading && moment ? reading[2] : "";
+  for (const line of charts.querySelectorAll(".cursor")) {
+    line.classList.toggle("at", Boolean(reading && moment));
+    if (!reading) continue;
+    line.setAttribute("x1", reading[0]);
+    line.setAttribute("x2", reading[0]);
+  }
+}
+
+document.addEventListener("pointermove", (event) => {
+  const plot = event.target.closest?.("#charts svg");
+  if (!plot) return;
+  const box = plot.getBoundingClientRect();
+  const x = ((event.clientX - box.left) / box.width) * plot.viewBox.baseVal.width;
+  const readings = JSON.parse(document.getElementById("charts").dataset.readings);
+  let nearest = 0;
+  readings.forEach((each, at) => {
+    if (Math.abs(each[0] - x) < Math.abs(readings[nearest][0] - x)) nearest = at;
+  });
+  readCharts(nearest);
+});
+document.getElementById("charts")?.addEventListener("keydown", (event) => {
+  const readings = JSON.parse(event.currentTarget.dataset.readings);
+  const last = readings.length - 1;
+  const known = readings.findIndex((each) => each[1] === moment);
+  const now = known < 0 ? last + 1 : known;
+  const steps = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last };
+  if (!(event.key in steps)) return;
+  event.preventDefault();
+  readCharts(Math.max(0, Math.min(last, steps[event.key])));
+});
+
+// While nothing answers, what was shown last stays, greyed and with its time.
+let shownAt = new Date();
+const stale = document.getElementById("stale");
+
+function keepLast(why) {
+  const time = shownAt.toLocaleTimeString([], { hour12: false });
+  const text = `What is shown is of ${time}. ${why} Asking again.`;
+  if (stale.textContent !== text) stale.textContent = text;
+  stale.hidden = false;
+  main.classList.add("stale");
+}
+
+function isFresh() {
+  shownAt = new Date();
+  stale.hidden = true;
+  main.classList.remove("stale");
 }
 
 async function look() {
@@ -77,14 +142,20 @@ async function look() {
     try {
       const headers = tag ? { "If-None-Match": tag } : {};
       const answer = await fetch(location.href, { headers, signal: AbortSignal.timeout(60000) });
-      if (answer.status !== 304) {
-        tag = answer.headers.get("ETag") || "";
-        update(await answer.text());
-        markEdges();
+      const text = answer.status === 304 ? "" : await answer.text();
+      if (answer.status >= 500 && !document.getElementById("error")) {
+        const fresh = new DOMParser().parseFromString(text, "text/html");
+        keepLast(fresh.querySelector("#error .mistake")?.textContent.trim().replace(/[^.]$/, "$&.") || "The operator does not answer.");
+      } else {
+        if (answer.status !== 304) {
+          tag = answer.headers.get("ETag") || "";
+          update(text);
+          markEdges();
+        }
+        isFresh();
       }
-      say(answer.ok || answer.status === 304 ? "" : "The operator does not answer; asking again.");
     } catch {
-      say("The page is no longer served: start it again.");
+      keepLast("The page is no longer served: run `stellwerk page` again.");
     }
   }
   timer = setTimeout(look, period);
@@ -103,6 +174,72 @@ if (period > 0) {
 }
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.getElementById("answer")?.focus();
+
+// Bars follow the numbers that are typed beside them, on one scale.
+document.addEventListener("input", (event) => {
+  const list = event.target.closest(".weights");
+  if (!list) return;
+  const rows = [...list.querySelectorAll("li")].filter((row) => row.querySelector("input"));
+  const values = rows.map((row) => Math.max(0, Number(row.querySelector("input").value) || 0));
+  const highest = Math.max(1, ...values);
+  rows.forEach((row, at) => {
+    row.querySelector("rect").setAttribute("width", (100 * values[at]) / highest);
+    const bar = row.querySelector("svg");
+    bar.setAttribute("aria-label", bar.getAttribute("aria-label").replace(/: .*$/, `: ${values[at]}`));
+  });
+});
+
+// Suggestions for the name that is being typed: links out of the page that Enter leads to.
+const find = document.getElementById("find");
+const suggestions = document.getElementById("suggestions");
+const TYPING_PAUSE_MS = 150; // shorter than the pause after a word, longer than that between letters
+let typing = 0;
+let asked = null;
+
+async function suggest() {
+  asked?.abort();
+  asked = new AbortController();
+  const text = find.value.trim();
+  if (!text) return closeSuggestions();
+  try {
+    const query = new URLSearchParams({ q: text, suggest: "yes" });
+    const answer = await fetch(`/search?${query}`, { signal: asked.signal });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const found = fresh.getElementById("found");
+    document.getElementById("suggested").textContent = found ? `${found.children.length} suggestions` : "Nothing is called so.";
+    suggestions.replaceChildren(...(found ? [found] : []));
+    suggestions.hidden = !found;
+  } catch (error) {
+    if (error.name !== "AbortError") closeSuggestions();
+  }
+}
+
+function closeSuggestions() {
+  suggestions.hidden = true;
+  suggestions.replaceChildren();
+}
+
+find.addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(suggest, TYPING_PAUSE_MS);
+});
+find.form.addEventListener("keydown", (event) => {
+  const links = [...suggestions.querySelectorAll("a")];
+  const at = links.indexOf(document.activeElement);
+  if (event.key === "Escape") {
+    closeSuggestions();
+    find.focus();
+  } else if (event.key === "ArrowDown" && links.length) {
+    links[Math.min(at + 1, links.length - 1)].focus();
+    event.preventDefault();
+  } else if (event.key === "ArrowUp" && at >= 0) {
+    (links[at - 1] || find).focus();
+    event.preventDefault();
+  }
+});
+find.form.addEventListener("focusout", (event) => {
+  if (!find.form.contains(event.relatedTarget)) closeSuggestions();
+});
 
 document.addEventListener("scroll", markEdges, { capture: true, passive: true });
 addEventListener("resize", markEdges);

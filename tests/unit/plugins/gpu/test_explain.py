@@ -57,8 +57,8 @@ def test_a_share_that_fits_nowhere_sees_the_room_on_each_device() -> None:
     ]
     asked, nearest, *_ = codec(GpusOfPod).read(gpus).lines()
     assert asked == (
-        "It asks for 700 thousandths of one GPU. 3 nodes with GPUs: 1200 thousandths are idle "
-        "together, at most 400 of one device, and 0 whole devices."
+        "It requests 700 thousandths of one GPU. 3 nodes with GPUs: 1200 thousandths are idle "
+        "in all, at most 400 of them on one device; 0 devices are wholly idle."
     )
     assert nearest == "  half: 0, 400 free of its devices"
 

@@ -4,19 +4,22 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from stellwerk.profiles.spec.crd import crd_manifest, crd_yaml
+from stellwerk.profiles.spec.crd import crd_manifest, crd_yaml, editor_schema
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
 from stellwerk.profiles.spec.profile import API_VERSION, KIND
 from tests.support.bad_profiles import BAD_PROFILES
+from tests.support.json_schema import violations
 from tests.support.repository import ROOT
 
 Schema = dict[str, Any]
 
+EDITORS = ROOT / "docs" / "static" / "schedulerprofile.schema.json"
 CRD_FILE = ROOT / "crds" / "schedulerprofiles.yaml"
 
 VALUE_KEYWORDS = {
@@ -52,6 +55,41 @@ def test_the_file_equals_the_models() -> None:
     assert yaml.safe_load(CRD_FILE.read_text()) == crd_manifest()
 
 
+def test_the_schema_for_editors_equals_the_models() -> None:
+    how = "run python -m stellwerk.profiles.spec.crd --for-editors"
+    assert EDITORS.read_text(encoding="utf-8") == editor_schema(), how
+
+
+MANIFESTS = [
+    path
+    for folder in ("manifests/profiles", "docs/examples")
+    for path in sorted((ROOT / folder).rglob("*.yaml"))
+    if f"kind: {KIND}\n" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_an_editor_finds_the_schema_of_each_manifest_and_nothing_wrong_in_it(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    schema = json.loads(EDITORS.read_text(encoding="utf-8"))
+    documents = [each for each in yaml.safe_load_all(text) if each["kind"] == KIND]
+    assert documents
+    for document in documents:
+        assert list(violations(document, schema, {})) == []
+    if len(documents) == text.count("\nkind: "):
+        first = text.partition("\n")[0]
+        place = first.removeprefix("# yaml-language-server: $schema=")
+        assert place != first
+        assert (path.parent / place).resolve() == EDITORS
+
+
+def test_an_editor_marks_a_field_that_is_misspelt() -> None:
+    schema = json.loads(EDITORS.read_text(encoding="utf-8"))
+    profile = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "a"}}
+    found = violations({**profile, "spec": {"schedulername": "a"}}, schema, {})
+    assert list(found) == ["$.spec.schedulername is not described"]
+
+
 def test_names_and_scope() -> None:
     spec = crd_manifest()["spec"]
     assert crd_manifest()["metadata"]["name"] == "schedulerprofiles.scheduling.stellwerk.dev"
@@ -66,6 +104,7 @@ def test_columns() -> None:
         "Shadows",
         "Accepted",
         "Active",
+        "Ready",
         "Reason",
         "Pending",
         "Scheduled",

@@ -108,8 +108,8 @@ def test_the_last_line_of_an_answer_says_which_release_it_follows() -> None:
         output = io.StringIO()
         show(Printer(output, width=100))
         lines = output.getvalue().splitlines()
-        assert lines[-1] == f"decided as Kubernetes {expected}"
-        assert sum("decided as" in line for line in lines) == 1
+        assert lines[-1] == f"decisions follow Kubernetes {expected}"
+        assert sum("decisions follow" in line for line in lines) == 1
 
 
 def test_names_of_plugins_are_broken_between_words_where_they_are_too_wide() -> None:

@@ -555,11 +555,12 @@ extenders:
 """)
     remarks, output = StringIO(), StringIO()
     assert convert_command(str(source), output, remarks) == 0
-    line = remarks.getvalue().splitlines()[-1]
-    assert line == (
-        f"{source}: in a cluster, stellwerk run needs "
-        "--extender-allow=http://127.0.0.1:8888/scheduler --extender-files-dir=/etc/ssl"
-    )
+    needed = "--extender-allow=http://127.0.0.1:8888/scheduler --extender-files-dir=/etc/ssl"
+    assert remarks.getvalue().splitlines()[-3:] == [
+        f"{source}: in a cluster, stellwerk run needs {needed}",
+        f"{source}: the file /etc/ssl/tls/hosts has to name https://gpu.tools.svc:8443",
+        f"{source}: the file /etc/ssl/hosts has to name https://gpu.tools.svc:8443",
+    ]
 
 
 def test_a_service_by_name_needs_no_flag() -> None:
@@ -590,7 +591,10 @@ extenders:
     assert secret == {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": reference,
+        "metadata": {
+            **reference,
+            "annotations": {"scheduling.stellwerk.dev/hosts": "https://gpu.tools.svc"},
+        },
         "type": "Opaque",
         "data": {
             "username": "dXNlcg==",

@@ -4,8 +4,9 @@ import asyncio
 import re
 import shlex
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,15 +22,16 @@ from stellwerk.answers.profile_history import AcceptedSpec, ProfileHistory
 from stellwerk.client.operator_port import NoAnswer, PortRefusal
 from stellwerk_cli.cli import build_parser, main
 from stellwerk_cli.page import answers
+from stellwerk_cli.page.answers import PodEvent
 from stellwerk_cli.page.views import (
     LISTS,
     amount,
     command,
     file_name,
+    for_words,
     local_time,
     resources_of,
     share,
-    step,
     what_if_command,
 )
 from stellwerk_kube.json_values import JsonObject
@@ -123,6 +125,10 @@ class EvilSpecs(AcceptedSpecs):
     async def pod(self, namespace: str, name: str) -> JsonObject:
         return {"metadata": {"name": EVIL, "namespace": EVIL}, "spec": {"nodeName": EVIL}}
 
+    @override
+    async def events(self, namespace: str, name: str) -> Sequence[PodEvent]:
+        return [PodEvent(EVIL, EVIL, EVIL, EVIL, 1)]
+
 
 async def shown(window: Window, path: str) -> str:
     status, text = await window.get(path)
@@ -150,8 +156,6 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
             group = await shown(window, "/groups/default/team")
             assert "/pods/default/member" in group
             assert "/groups/default/team" in await shown(window, "/pods/default/member")
-            _, near = await window.get("/pods/default/we")
-            assert '<a class="name" href="/pods/default/web">default/web</a>' in near
             profiles = await shown(window, "/profiles")
             assert 'chip good">✓ Accepted: True' in profiles
             assert "Overlapping: True" not in profiles
@@ -169,7 +173,7 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
             )
             assert 'Supposed: <span class="name">relabel small disk=ssd</span>' in acted
             assert "taint small a=b:NoSchedule" in acted
-            assert "decided as Kubernetes" in drained
+            assert "decisions follow Kubernetes" in drained
             _, added = await window.post("/what-if", {"nodes": str(make_node("new", cpu="8"))})
             assert "new" in added
             status, text = await window.post("/what-if", {"drain": "no-such-node"})
@@ -192,6 +196,9 @@ async def test_devices_claims_and_controllers_have_their_pages() -> None:
         async with opened(Through(operator)) as window:
             listed = await shown(window, "/devices")
             assert "2 devices, 1 held by claims" in listed
+            assert "gpu.example.com/a, 1 of 2 held" in words_of(listed)
+            assert listed.count('class="square held"') == 1
+            assert listed.count('class="square"') == 1
             assert 'href="/claims/default/used"' in listed
             assert "gpu-1" not in await shown(window, "/devices?state=free")
             claim = await shown(window, "/claims/default/used")
@@ -207,14 +214,15 @@ async def test_devices_claims_and_controllers_have_their_pages() -> None:
                 assert f'href="{place}"' in one
             assert "stellwerk explain device/gpu.example.com/a/gpu-1" in one
             free = await shown(window, "/devices/gpu.example.com/a/gpu-0")
-            assert "No claim has been given it." in free
+            assert "No claim holds it." in free
             status, text = await window.get("/devices/gpu.example.com/a/gpu-9")
             assert (status, "there is no device" in text) == (404, True)
             text = await shown(window, "/devices/gpu.example.com/a/gpu-1?format=json")
             assert orjson.loads(text)["device"]["claims"] == ["default/used"]
             node = await shown(window, "/nodes/a")
             assert 'href="/pods/default/holder"' in node
-            assert 'held by <a class="name" href="/claims/default/used">' in node
+            assert 'class="square held" href="/devices/gpu.example.com/a/gpu-1"' in node
+            assert "2: default/used" in words_of(node)
             assert 'href="/pods/default/holder"' in await shown(window, "/owners/default/Job/web")
             assert (await window.get("/claims/default/none"))[0] == 404
 
@@ -237,11 +245,11 @@ async def test_a_profile_shows_its_history_and_tries_weights() -> None:
                 )
                 assert (status, "a weight is a number" in text) == (422, True)
             status, text = await window.get("/profiles/stellwerk?try=yes&NodeResourcesFit=1")
-            assert (status, "no weight is another one" in text) == (422, True)
+            assert (status, "no weight was changed" in text) == (422, True)
             assert (await window.get("/profiles/nobody"))[0] == 404
         async with opened(Through(operator)) as window:
             page = await shown(window, "/profiles/stellwerk")
-            assert "no way to the API server" in page
+            assert "cannot reach the API server" in page
             assert 'name="try"' not in page
 
 
@@ -276,6 +284,110 @@ def words_of(page: str) -> str:
     """What a reader sees, with one space between two words."""
     texts = " ".join("".join(Markup(page).texts).split())
     return texts.replace(" .", ".")
+
+
+async def test_a_bound_pod_says_why_in_a_sentence_and_has_its_requests_and_events() -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        operator.world.apply(make_node("b", cpu="2"))
+        operator.world.apply(make_pod("second", cpu="1", scheduler_name="stellwerk"))
+        await quiet(100)
+        async with opened(Through(operator), api=AcceptedSpecs()) as window:
+            only = words_of(await shown(window, "/pods/default/web"))
+            assert "small: the only one of 2 nodes that took it." in only
+            page = words_of(await shown(window, "/pods/default/second"))
+            assert re.search(
+                r"b: the best of 2 nodes that took it, \d+ points above the next "
+                r"\(small\), by NodeResources",
+                page,
+            )
+            assert "Equal on the nodes that are shown: TaintToleration 300" in page
+            assert "cpu 1" in page
+            assert "0/3 nodes are available for second" in page
+
+
+async def test_the_list_of_profiles_shows_what_differs_from_the_default() -> None:
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        score = {"disabled": [{"name": "ImageLocality"}], "enabled": []}
+        operator.world.apply(
+            make_profile(
+                "other", "other", weights={"NodeResourcesFit": 7}, plugins={"score": score}
+            )
+        )
+        await quiet(100)
+        async with opened(Through(operator)) as window:
+            page = await shown(window, "/profiles")
+            assert page.count("Plugins and weights are those of the default.") == 1
+            assert "<li>NodeResourcesFit has weight 7 instead of 1</li>" in page
+            assert "<li>without ImageLocality</li>" in page
+            assert 'class="bar"' not in page
+
+
+async def test_a_group_says_in_a_sentence_how_many_fit_and_what_is_missing() -> None:
+    port = ScriptedPort()
+    reason = "0/3 nodes are available: 3 cannot allocate all claims."
+    would_happen = {
+        "placed": False, "placements": 1, "attempts": 1, "placement": "",
+        "nodes": {f"ml/m-{n}": "gpu-1" for n in range(3)}, "message": reason,
+        "lacking": "4 linked devices of class gpu", "missing": "1 of 4 members gets no node",
+        "reasons": {"ml/m-3": reason},
+    }  # fmt: skip
+    members = [{"pod": f"ml/m-{n}", "node": "", "message": reason} for n in range(4)]
+    port.answers["/explain/ml/podgroups/team"] = {
+        "podGroup": "ml/team", "api": "a", "state": "waiting for room", "minCount": 4, "exist": 4,
+        "placed": 0, "running": 0, "succeeded": 0, "members": members, "wouldHappen": would_happen,
+        "wouldFit": [{"nodes": 1, "like": "gpu-1", "allocatable": {}}],
+    }  # fmt: skip
+    async with opened(port) as window:
+        page = words_of(await shown(window, "/groups/ml/team"))
+        assert (
+            "3 of 4 fit; missing: 4 linked devices of class gpu; would fit with 1 more node like "
+            "gpu-1." in page
+        )
+        assert page.count(reason) == 2, "of the members, and of what would happen now"
+
+
+async def test_nodes_have_a_picture_whose_cells_lead_to_their_page_of_the_list() -> None:
+    async with varied() as window:
+        page = await shown(window, "/nodes?q=a")
+        assert page.count("<path class=") >= 2
+        assert '<a href="?page=1&amp;grid=cpu&amp;q=a#nodes" aria-label="Nodes 1 to 3, up to' in (
+            page.replace("?page=1&amp;q=a&amp;grid=cpu#", "?page=1&amp;grid=cpu&amp;q=a#")
+        )
+        memory = await shown(window, "/nodes?grid=memory")
+        assert 'aria-current="true">memory' in memory
+        assert "No node is like that" in await shown(window, "/nodes?q=nobody&grid=cpu")
+        node = await shown(window, "/nodes/small")
+        assert re.search(r'<a class="name" href="/pods/default/web">.*cpu 1<.*>0</td>', node)
+
+
+async def test_what_if_offers_names_and_begins_with_its_summary() -> None:
+    pods = [deployed("flood", number, cpu="32") for number in range(4)]
+    async with varied(*pods) as window:
+        form = await shown(window, "/what-if")
+        assert '<option value="tainted"></option>' in form
+        assert "<option>default/large</option>" in form
+        assert "<option>stellwerk</option>" in form
+        filled = words_of(await shown(window, "/what-if?of=default/large&profile_of=stellwerk"))
+        assert "name: large" in filled
+        assert "NodeResourcesFit: 3" in filled
+        status, text = await window.get("/what-if?of=&profile_of=stellwerk")
+        assert (status, "name: stellwerk" in text) == (200, True)
+        decided = words_of(await shown(window, "/what-if?decide=yes&relabel=small%20disk=ssd"))
+        assert "0 of 6 pods get a node, 6 find no node." in decided
+        assert re.search(r"4 pods of default/flood \(Deployment\).* get no node: 0/4", decided)
+
+
+async def test_the_help_is_searched() -> None:
+    async with opened() as window:
+        found = await shown(window, "/help?q=untolerated+taint")
+        assert '<tr id="node-s-had-untolerated-taint-s">' in found
+        assert '<tr id="insufficient">' not in found
+        assert "1 message has" in found
+        assert "0 messages have" in await shown(window, "/help?q=nobody-says-so")
+        (head,) = re.findall(r"<thead>(.*?)</thead>", found)
+        assert head.index(">do<") < head.index(">it means<"), "what to do stands second"
 
 
 async def test_a_shadow_shows_what_it_would_have_decided() -> None:
@@ -373,7 +485,8 @@ async def varied(*objects: JsonObject) -> AsyncIterator[Window]:
         operator.world.apply(make_pod("gated", scheduler_name="stellwerk", schedulingGates=gates))
         operator.world.apply(*objects)
         await quiet(100)
-        async with opened(Through(operator), api=AcceptedSpecs()) as window:
+        large = make_pod("large", cpu="4", scheduler_name="stellwerk")
+        async with opened(Through(operator), api=AcceptedSpecs(large)) as window:
             window.operator_url = operator.url
             yield window
 
@@ -454,9 +567,61 @@ async def test_every_link_leads_to_a_page_with_a_title_and_every_command_is_answ
 
 
 def is_asked_of_the_operator(words: list[str]) -> bool:
-    """Whether a command asks the operator alone: others ask the API server, too."""
+    """Whether a command asks the operator alone: others ask the API server, or read files."""
     of_controllers = words[0] == "explain" and words[1].startswith(("replicaset/", "job/"))
-    return words[0] != "profile" and not of_controllers
+    reads_files = any(word.endswith(".yaml") for word in words)
+    return words[0] != "profile" and not of_controllers and not reads_files
+
+
+def deployed(name: str, number: int, **spec: Any) -> JsonObject:
+    """A pod of a Deployment."""
+    made = f"{name}-5d9f"
+    labels = {"pod-template-hash": "5d9f"}
+    pod = make_pod(f"{made}-{number}", labels=labels, scheduler_name="stellwerk", **spec)
+    return owned(pod, name=made)
+
+
+async def test_pods_of_one_controller_that_wait_alike_are_one_row_that_can_be_opened() -> None:
+    pods = [deployed("flood", number, cpu="32") for number in range(60)]
+    async with varied(*pods) as window:
+        grouped = await shown(window, "/queue")
+        assert 'href="/owners/default/Deployment/flood"' in grouped
+        assert '/pods/default/flood-5d9f-1"' not in grouped
+        assert ">60 pods</a>" in grouped
+        assert ">60 pods</a>" in await shown(window, "/"), "the overview has the same rows"
+        (row,) = re.findall(r'href="(\?open=[^"]*)" aria-expanded="false">60 pods', grouped)
+        opened = await shown(window, f"/queue{unescape(row)}")
+        assert opened.count('class="part"') == 51, "50 pods, and a link to all"
+        (rest,) = re.findall(r'href="(/queue\?view=pods[^"]*)">All 60 pods', opened)
+        listed = await shown(window, unescape(rest))
+        assert "page 1 of 2" in listed
+        assert "default/large" not in listed
+        assert "60 pods of" in words_of(listed)
+        one_by_one = await shown(window, "/queue?view=pods&q=flood&page=2")
+        assert len(rows_of(one_by_one, "/queue")) == 10
+        owner = await shown(window, "/owners/default/Deployment/flood")
+        assert "60 pods, 60 waiting" in owner
+
+
+async def test_a_click_on_a_header_sorts_and_another_one_turns_the_order_round() -> None:
+    pods = [deployed("flood", number, cpu="32", priority=5) for number in range(3)]
+    async with varied(*pods) as window:
+        orders = {
+            "pods": ["flood", "gated", "large"],
+            "name": ["flood", "gated", "large"],
+            "-name": ["large", "gated", "flood"],
+            "-priority": ["large", "gated", "flood"],
+        }
+        for sort, names in orders.items():
+            page = await shown(window, f"/queue?sort={sort}")
+            body = page.partition("<tbody>")[2]
+            found = re.findall(r'<td class="long"><a class="name" href="[^"]*/([^"/]*)"', body)
+            assert found == names, sort
+        page = await shown(window, "/queue?sort=priority&q=e")
+        assert 'aria-sort="ascending"><a href="?page=1&amp;q=e&amp;sort=-priority">' in page
+        assert '<a href="?page=1&amp;q=e&amp;sort=age">' in page
+        status, text = await window.get("/queue?sort=colour")
+        assert (status, "the queue is sorted by one of name, reason, " in text) == (422, True)
 
 
 async def test_what_no_list_has_gets_a_sentence() -> None:
@@ -503,11 +668,71 @@ async def test_pods_that_no_scheduler_serves_are_on_the_overview_and_in_the_queu
             for address in ("/", "/queue", "/queue?queue=unserved"):
                 page = await shown(window, address)
                 assert 'href="/pods/default/lost"' in page, address
-                assert "Served are: stellwerk" in page, address
+                assert "Served schedulerNames: stellwerk" in page, address
                 assert unescape(page).count('did you mean "stellwerk"?') == 1, address
                 assert "No pod waits." not in page, address
             assert 'href="/queue?queue=unserved"' in await shown(window, "/")
-            assert "Served are" in await shown(window, "/pods/default/lost")
+            assert "Served schedulerNames" in await shown(window, "/pods/default/lost")
+
+
+async def test_a_suggestion_is_tried_by_a_link_that_fills_the_form_in() -> None:
+    large = make_pod("large", cpu="4", scheduler_name="stellwerk")
+    async with explaining_port() as operator:
+        await two_nodes(operator)
+        async with opened(Through(operator), api=AcceptedSpecs(large)) as window:
+            page = await shown(window, "/pods/default/large")
+            links = [unescape(each) for each in re.findall(r'href="(/what-if\?of=[^"]*)"', page)]
+            assert len(links) == page.count("<li><span>")
+            for each in links:
+                assert "is filled in for" in words_of(await shown(window, each)), each
+            tolerated = words_of(await shown(window, links[0]))
+            assert re.search("default/large ?✓ tainted", tolerated)
+            assert "key: dedicated" in tolerated
+            status, text = await window.get("/what-if?of=default/large&changes=%7B")
+            assert (status, "changes: " in text) == (422, True)
+            status, text = await window.get("/what-if?of=default/nobody&changes=[]")
+            assert (status, "not found" in text) == (422, True)
+        async with opened(Through(operator)) as window:
+            status, text = await window.get(links[0])
+            assert (status, "no way to the API server" in text) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("would", "classes"),
+    [
+        ({"wouldGetNode": "a"}, ["answer"]),
+        ({"wouldWait": "its group waits for 2 more pods"}, ["mistake"]),
+    ],
+)
+async def test_bad_news_is_never_in_the_green_box(
+    would: dict[str, Any], classes: list[str]
+) -> None:
+    port = ScriptedPort()
+    fields = {"pod": "a/b", "state": "waiting", "priority": 0, "schedulerName": "s", **would}
+    verdicts = {"recomputedAt": NOW, "nodes": 1, "feasible": 1}
+    changes = [{"kind": "deletePod", "pod": "a/c", "node": "n", "budget": "a/budget"}]
+    forbidden: dict[str, Any] = {"text": "delete a/c (budget a/budget forbids its eviction now)"}
+    forbidden |= {"changes": changes, "feasibleNodes": 1, "nodes": ["n"], "alternatives": []}
+    port.answers["/explain/a/b"] = {**fields, "verdicts": verdicts, "wouldFit": [forbidden]}
+    async with opened(port) as window:
+        page = await shown(window, "/pods/a/b")
+        assert re.findall(r'<p class="(answer|mistake)">It would get', page) == classes
+        assert page.count('<li class="warn">') == (classes == ["mistake"])
+
+
+async def test_who_was_evicted_for_whom_is_on_both_pages() -> None:
+    async with explaining_port() as operator:
+        world = operator.world
+        world.apply(make_profile("stellwerk"), make_node("a", cpu="1"))
+        world.apply(make_pod("low", cpu="1", priority=1, scheduler_name="stellwerk"))
+        await quiet(100)
+        world.apply(make_pod("high", cpu="1", priority=9, scheduler_name="stellwerk"))
+        await quiet(200)
+        async with opened(Through(operator)) as window:
+            victim = words_of(await shown(window, "/pods/default/low"))
+            assert re.search(r"Preempted at \S+ on a by default/high, which has priority 9", victim)
+            preemptor = words_of(await shown(window, "/pods/default/high"))
+            assert re.search(r"it preempted default/low \(1\) on a", preemptor)
 
 
 async def test_misspelt_fields_are_refused_on_the_page_too() -> None:
@@ -574,7 +799,7 @@ async def test_the_page_says_which_api_server_there_is_and_what_is_off() -> None
     async with opened(port) as window:
         text = await shown(window, "/profiles")
     assert "Kubernetes v1.37.1" in text
-    assert "decides as 1.37 where a profile names no release" in text
+    assert "decisions follow Kubernetes 1.37 unless a profile names a release" in text
     assert '✓ ResourceClaim</span> <span class="quiet">resource.k8s.io/v1' in text
     assert 'PodGroup: off</span> <span class="quiet">the API serves &lt;none&gt;' in text
 
@@ -584,7 +809,9 @@ async def test_the_page_says_which_api_server_there_is_and_what_is_off() -> None
     [
         pytest.param(NoAnswer("no answer from there"), 503, id="no operator"),
         pytest.param(PortRefusal(403, "User may not"), 403, id="no right"),
-        pytest.param(PortRefusal(503, "this replica does not lead", "other"), 502, id="a standby"),
+        pytest.param(
+            PortRefusal(503, "this replica is not the leader", "other"), 502, id="a standby"
+        ),
         pytest.param(PortRefusal(429, "too many"), 429, id="too many"),
     ],
 )
@@ -613,19 +840,58 @@ async def test_a_page_that_has_not_changed_is_not_sent_again(
 @pytest.mark.parametrize(
     ("typed", "place"),
     [
-        pytest.param("shop/web", "/pods/shop/web", id="with a namespace"),
-        pytest.param("web", "/pods/default/web", id="without one"),
-        pytest.param("//evil.example/x", "/pods/%2F%2Fevil.example/x", id="another site"),
-        pytest.param("", "/queue", id="nothing"),
+        pytest.param("default/gated", "/pods/default/gated", id="a whole name"),
+        pytest.param("mall", "/nodes/small", id="a part of one name"),
+        pytest.param("LARGE", "/pods/default/large", id="capitals"),
+        pytest.param("tainted", "/nodes/tainted", id="a node"),
+        pytest.param("stellwerk", "/profiles/stellwerk", id="a profile"),
+        pytest.param("used", "/claims/default/used", id="a claim"),
+        pytest.param("team", "/groups/default/team", id="a group"),
+        pytest.param("packed", "/owners/default/Deployment/packed", id="a controller"),
     ],
 )
-async def test_what_is_searched_for_is_a_page_of_this_site(typed: str, place: str) -> None:
-    async with opened() as window:
+async def test_a_part_of_one_name_leads_to_its_page(typed: str, place: str) -> None:
+    labels = {"pod-template-hash": "5d9f"}
+    packed = owned(make_pod("p-1", labels=labels, scheduler_name="x"), name="packed-5d9f")
+    async with varied(packed, make_group("team", 2)) as window:
         asked = window.plain().get(
-            f"{window.origin}/pods", params={"name": typed}, allow_redirects=False
+            f"{window.origin}/search", params={"q": typed}, allow_redirects=False
         )
         async with asked as answer:
             assert (answer.status, answer.headers["Location"]) == (303, place)
+        assert (await window.get(place))[0] == 200
+
+
+async def test_several_names_are_a_list_and_none_is_not_found_with_what_is_near() -> None:
+    async with varied(make_pod("big", namespace="ml"), make_pod("bigger", namespace="a")) as window:
+        page = words_of(await shown(window, "/search?q=bi"))
+        assert "ml/big pod, unserved" in page
+        assert "<title>a/bigger" in await shown(window, "/search?q=big+a/")
+        several = await shown(window, "/search?q=t")
+        assert 'href="/nodes/tainted"' in several
+        assert 'href="/pods/default/large"' in several
+        status, near = await window.get("/search?q=lrage")
+        assert (status, '<h1 id="title">Not found' in near) == (404, True)
+        assert 'href="/pods/default/large"' in near
+        status, page = await window.get("/search?q=%22%3E%3Cscript%3E")
+        assert (status, Markup(page).tags.count("script")) == (404, 1)
+        assert "Type a part of a name" in await shown(window, "/search")
+        status, page = await window.get(f"/search?q={'x' * 999}")
+        assert status == 404
+
+
+async def test_what_is_not_there_is_not_found_and_names_like_it_are_links() -> None:
+    async with varied() as window:
+        for path, place in {
+            "/pods/default/we": "/pods/default/web",
+            "/pods/elsewhere/web": "/pods/default/web",
+            "/nodes/smal": "/nodes/small",
+            "/claims/default/usde": "/claims/default/used",
+            "/profiles/stelwerk": "/profiles/stellwerk",
+        }.items():
+            status, page = await window.get(path)
+            assert (status, "<h1>Not found</h1>" in page) == (404, True), path
+            assert f'href="{place}"' in page, path
 
 
 async def test_a_list_is_shown_a_page_at_a_time() -> None:
@@ -663,21 +929,6 @@ def test_amounts_have_kubectl_s_units(resource: str, value: int, shown: str) -> 
     assert amount(resource, value) == shown
 
 
-@pytest.mark.parametrize(
-    ("value", "highest", "expected"),
-    [
-        pytest.param(0, 100, 0, id="nothing"),
-        pytest.param(100, 100, 10, id="all"),
-        pytest.param(59, 100, 5, id="in between"),
-        pytest.param(10**18, 100, 10, id="beyond the highest"),
-        pytest.param(-5, 100, 0, id="below nothing"),
-        pytest.param(5, 0, 0, id="of nothing"),
-    ],
-)
-def test_a_step_is_one_of_eleven(value: int, highest: int, expected: int) -> None:
-    assert step(value, highest) == expected
-
-
 def test_shares_of_nothing_are_all_or_nothing() -> None:
     assert [share(0, 0), share(1, 0), share(1, 3), share(3, 2)] == [0, 100, 33, 150]
 
@@ -696,6 +947,23 @@ def test_native_resources_come_first_and_a_row_is_bounded() -> None:
     assert resources_of(nodes, 10) == ["cpu", "memory", "pods", "a.b/c"]
     assert resources_of([offering({f"r{n}": 1 for n in range(999)})], 10)[0] == "r0"
     assert len(resources_of([offering({f"r{n}": 1 for n in range(999)})], 10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-5, "< 1 min"),
+        (59, "< 1 min"),
+        (60, "1 min"),
+        (7199, "119 min"),
+        (7200, "2 h"),
+        (2e5, "2 d"),
+    ],
+)
+def test_a_period_has_one_unit_and_stays_for_a_while(seconds: float, words: str) -> None:
+    begin = datetime.now(UTC) - timedelta(seconds=seconds)
+    assert for_words(begin.isoformat()) == words
+    assert for_words("soon") == "soon"
 
 
 def test_what_is_no_time_is_shown_as_it_is() -> None:

@@ -532,3 +532,13 @@ def test_an_object_that_may_have_any_field_names_none() -> None:
     custom = freights.api.custom
     assert custom.openapi_schema(freights.kind, v2=True) == {"type": "object"}
     assert "spec" in custom.openapi_schema(freights.kind)["properties"]
+
+
+def test_a_new_object_has_the_default_of_its_status_and_not_that_of_its_body() -> None:
+    pending = {"phase": "Pending"}
+    root = fields(status={**OBJECT, "properties": {"phase": TEXT}, "default": pending})
+    freights = Freights(root, has_status=True)
+    assert freights.create(status={"phase": "Done"})["status"] == pending
+    assert freights.patch({"status": {"phase": "Done"}}, "status") == []
+    assert freights.patch({"metadata": {"labels": {"a": "b"}}}) == []
+    assert freights.api.get(freights.kind, "", "f1").obj["status"] == {"phase": "Done"}

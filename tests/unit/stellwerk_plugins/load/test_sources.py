@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk_kube.errors import SecretRefusedError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_plugins.load.sources import (
     MetricProvider,
@@ -108,6 +109,22 @@ def provider(**fields: Any) -> MetricProvider:
     return MetricProvider.model_validate(given)
 
 
+def token_for(*hosts: str) -> JsonObject:
+    """A Secret with a token, whose owner lets it go to these addresses."""
+    annotations = {"scheduling.stellwerk.dev/hosts": " ".join(hosts)}
+    data = {"token": b64encode(b"secret\n").decode()}
+    return {"metadata": {"annotations": annotations}, "data": data}
+
+
+@pytest.mark.parametrize("hosts", [(), ("http://prometheus",), ("http://word@prometheus:9090",)])
+def test_a_token_goes_to_no_address_that_its_secret_does_not_name(hosts: tuple[str, ...]) -> None:
+    source = Prometheus(handle_of("a"), provider(secretRef={"namespace": "x", "name": "token"}))
+    web, cluster = Web({}), Cluster(token=token_for(*hosts))
+    with pytest.raises(SecretRefusedError, match="has to name http://prometheus:9090"):
+        asyncio.run(source.read(cluster, web))  # type: ignore[arg-type]
+    assert not web.asked
+
+
 def test_prometheus_is_asked_four_times_with_the_token_of_the_secret() -> None:
     source = Prometheus(handle_of("a"), provider(secretRef={"namespace": "x", "name": "token"}))
     series = [
@@ -118,7 +135,7 @@ def test_prometheus_is_asked_four_times_with_the_token_of_the_secret() -> None:
         7,
     ]
     web: Any = Web({"status": "success", "data": {"result": series}})
-    secret: Any = Cluster(token={"data": {"token": b64encode(b"secret\n").decode()}})
+    secret: Any = Cluster(token=token_for("http://prometheus:9090"))
     fields = source.checked(asyncio.run(source.read(secret, web)))
     assert (fields["nodes"], fields["cpuMean"], fields["memoryDeviation"]) == (
         ["a"],

@@ -117,3 +117,26 @@ def test_of_endless_lists_only_the_beginning_is_read(zones: list[Any], fault: st
     parsed = parse_topology({"metadata": {"name": "a"}, "zones": zones})
     assert fault in parsed.faults[0]
     assert len(parsed.faults) <= 8
+
+
+def test_a_topology_that_was_made_anew_since_it_was_seen_gets_no_condition_of_the_old_one() -> None:
+    cache, objects = make_cache([make_node("a")]), IndexedObjectStore()
+    handle: Any = PluginHandle(cache.snapshot, objects)
+    task = TopologyFaults(objects, Zones(handle, NodeResourceTopologyMatchArgs()), Notes())
+    bodies: list[dict[str, Any]] = []
+
+    class Refusing:
+        async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            bodies.append(body)
+            message = 'metadata.uid: Invalid value: "old": field is immutable'
+            raise ApiError(f"cannot patch {path}", 422, "Invalid", message)
+
+    api: Any = Refusing()
+    wrong = topology("a", "node-99")
+    objects.set("NodeResourceTopology", {**wrong, "metadata": {"name": "a", "uid": "old"}})
+    asyncio.run(task.run(api))
+    assert [each["metadata"] for each in bodies] == [{"uid": "old"}]
+    # What was made anew is judged when it is seen.
+    objects.set("NodeResourceTopology", {**wrong, "metadata": {"name": "a", "uid": "new"}})
+    asyncio.run(task.run(api))
+    assert [each["metadata"]["uid"] for each in bodies] == ["old", "new"]

@@ -109,3 +109,22 @@ def test_a_quota_that_cannot_be_written_costs_no_other_its_status() -> None:
     assert all(watched.status(name)["used"] for name in namespaces[60:])
     assert set(watched.api.patched) == set(namespaces)
     assert len(watched.notes.about("quota")) == len(namespaces)
+
+
+def test_a_quota_that_was_made_anew_since_it_was_seen_gets_no_status_of_the_old_one() -> None:
+    old = quota("a", min={"cpu": "2"})
+    watched = Watched({**old, "metadata": {**old["metadata"], "uid": "old"}})
+    bodies: list[JsonObject] = []
+
+    async def refuse(path: str, body: JsonObject) -> JsonObject:
+        bodies.append(body)
+        message = 'metadata.uid: Invalid value: "old": field is immutable'
+        raise ApiError(f"cannot patch {path}", 422, "Invalid", message)
+
+    watched.api.patch = refuse
+    watched.run()
+    assert [each["metadata"] for each in bodies] == [{"uid": "old"}]
+    watched.objects.set("ElasticQuota", quota("a", min={"cpu": "2"}))
+    del watched.api.patch
+    watched.run()
+    assert watched.status("a") == {"used": {"cpu": "0"}}

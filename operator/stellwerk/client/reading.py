@@ -1,0 +1,31 @@
+"""A cluster that is only read: every write is refused before a request is made.
+
+`stellwerk record` and the commands that read a cluster in place of an operator give it to an
+Operator. Invariant: it sends GET requests alone.
+"""
+
+from typing import Final
+
+from typing_extensions import override
+
+from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.framework.offline import Offline
+from stellwerk_kube.json_values import JsonObject
+
+_PAGE_ITEMS: Final = 500
+"""Objects on a page of a list, as `ClusterClient.list` asks for them by default."""
+
+
+class ReadOnlyClient(Offline):
+    """The reading half of a client."""
+
+    def __init__(self, client: KubernetesClient) -> None:
+        self._client = client
+
+    @override
+    async def get(self, path: str) -> JsonObject:
+        return await self._client.get(path)
+
+    @override
+    async def list(self, path: str, *, limit: int = _PAGE_ITEMS) -> tuple[list[JsonObject], str]:
+        return await self._client.list(path, limit=limit)
