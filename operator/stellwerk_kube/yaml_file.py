@@ -459,9 +459,7 @@ def json_stream(text: str) -> list[object]:
         json.JSONDecodeError: a value is not JSON, or there is none, or very many for the length.
         RecursionError: a value nests too deeply.
     """
-    most = allowed(MAX_FREE_JSON_VALUES + len(text) // MIN_BYTES_PER_JSON_VALUE)
-    if text.count(",") > most:
-        reason = too_much(f"{most:,} values in {len(text) >> 10} KiB")
+    if (reason := too_many_values(text.count(","), len(text))) is not None:
         raise json.JSONDecodeError(reason, text, 0)
     with contextlib.suppress(orjson.JSONDecodeError):
         return [orjson.loads(text)]
@@ -487,6 +485,12 @@ def json_stream(text: str) -> list[object]:
         except UnicodeEncodeError as error:
             raise json.JSONDecodeError("a half of a surrogate pair", text, 0) from error
     return found
+
+
+def too_many_values(commas: int, size: int) -> str | None:
+    """Return why a JSON text is not parsed that has so many commas for its size; None: it is."""
+    most = allowed(MAX_FREE_JSON_VALUES + size // MIN_BYTES_PER_JSON_VALUE)
+    return too_much(f"{most:,} values in {size >> 10} KiB") if commas > most else None
 
 
 def _no_json(constant: str) -> object:
