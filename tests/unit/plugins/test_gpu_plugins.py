@@ -132,7 +132,8 @@ def test_pre_bind_fails_for_a_pod_that_was_made_anew_under_its_name() -> None:
     pod = gpu_pod_info("p", devices=2).with_node("n")
     pod.gpu_devices = (1, 3)
     status = asyncio.run(plugin.pre_bind(CycleState(), pod, "n"))
-    assert (status.code, status.reasons) == (Code.ERROR, ("another uid",))
+    assert status.code is Code.ERROR
+    assert "metadata.uid" in status.reasons[0]
     assert client.objects[path] == stranger
 
 

@@ -694,7 +694,7 @@ async def test_a_suggestion_is_tried_by_a_link_that_fills_the_form_in() -> None:
             assert (status, "not found" in text) == (422, True)
         async with opened(Through(operator)) as window:
             status, text = await window.get(links[0])
-            assert (status, "no way to the API server" in text) == (422, True)
+            assert (status, "cannot reach the API server" in text) == (422, True)
 
 
 @pytest.mark.parametrize(
