@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+from stellwerk.explain.pod_groups import explain_group
+from stellwerk.explain.steps import finished
 from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.scheduler.gangs.group_conditions import ROOM_NOT_GRANTED
 from stellwerk.world.gangs.group_reservation import MIN_NODES_FOR_PARTLY_BOUND
@@ -168,6 +170,11 @@ def test_pods_of_a_higher_priority_go_first() -> None:
         assert (replicas.bound("m"), replicas.bound("z"), replicas.bound("a")) == (1, 2, 0)
         # Room is kept on the five nodes that are left.
         assert replicas.kept() == 5
+        explained = explain_group(replicas.leader.operator.world, "default", "m")
+        assert explained is not None
+        left_seconds = finished(explained).room_is_kept_seconds
+        assert left_seconds is not None
+        assert KEPT_SECONDS - 10 <= left_seconds < KEPT_SECONDS
         for number in range(2):
             replicas.leader.delete("Pod", f"z-{number:02}")
             await asyncio.sleep(12)

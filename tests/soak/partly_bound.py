@@ -3,7 +3,8 @@
 `python -m tests.soak.partly_bound --minutes N --seed S` runs three replicas of the operator under
 leader election on an embedded cluster. In each round a gang comes that fills all nodes; the leader
 is killed when some of its members are bound, and single pods of the same priority come all the
-time, whose names come before the gang's. At times the next leader is killed likewise, a pod of a
+time, whose names come before the gang's. At times the standbys are killed with it and others
+started, which list all pods by name, or the next leader is killed likewise, a pod of a
 higher priority takes a node for some seconds, or a member is made anew after a while. A round is
 wrong if a single pod is bound while the gang is bound in part (of the room of a member that is
 missing it may, and ends after some seconds), or if the gang is not whole in the end. It
@@ -52,7 +53,12 @@ FLAGS: Final = (
     "--leader-elect-retry-period=1s",
     *OWN_LEASE,
 )
-KINDS: Final = ("killed", "killed twice", "a higher priority", "a member made anew")
+ALL_KILLED: Final = "all killed"
+"""The standbys, too: those that follow find single pods and gang in one list, by name."""
+KINDS: Final = (
+    *("killed", "killed twice", ALL_KILLED, ALL_KILLED),
+    *("a higher priority", "a member made anew"),
+)
 HIGH: Final = "high"
 
 
@@ -74,6 +80,7 @@ class Soak:
     is_missing: bool = False
     """Whether a member of the gang is to be made anew: single pods may have its room meanwhile."""
     wrong: list[str] = field(default_factory=list)
+    kills_all: bool = False
     kill_at: int = 0
     """The number of bound members at which the leader is killed; 0: it is not."""
     kills: int = 0
@@ -113,7 +120,7 @@ class Soak:
         self._forget_ended()
         for each in list(self.alive):
             # What it has sent and the server has not read yet is lost with it.
-            if self._leads(each):
+            if self.kills_all or self._leads(each):
                 each.line.cut()
                 each.signal(signal.SIGKILL)
                 self.alive.remove(each)
@@ -184,6 +191,7 @@ class Soak:
         while len(self.alive) < REPLICAS:
             await self.start()
         await self.until(lambda: any(map(self._leads, self.alive)), "nobody leads")
+        self.kills_all = kind == ALL_KILLED
         self.kill_at = self.random.randint(1, SIZE - 3)
         group = make_group(self.group, SIZE)
         group["apiVersion"] = "scheduling.k8s.io/v1beta1"
@@ -213,7 +221,10 @@ class Soak:
         return f"{kind}, {at_kill} of {SIZE} bound when the leader was killed", seconds
 
     async def _disturb(self, kind: str, number: int) -> None:
-        if kind == "killed twice" and len(self.bound) < SIZE - 2:
+        if kind == ALL_KILLED:
+            while len(self.alive) < REPLICAS:
+                await self.start()
+        elif kind == "killed twice" and len(self.bound) < SIZE - 2:
             self.kill_at = self.random.randint(len(self.bound) + 1, SIZE - 2)
             await self.until(lambda: self.kill_at == 0 or len(self.bound) == SIZE, "no binding")
             self.kill_at = 0
@@ -276,7 +287,7 @@ async def soak(options: argparse.Namespace) -> int:
             sys.stdout.flush()
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     sys.stdout.write(
-        f"{number} rounds ({counts}), seed {options.seed}: {standing.kills} leaders killed, "
+        f"{number} rounds ({counts}), seed {options.seed}: {standing.kills} replicas killed, "
         f"{standing.lost_leases} that lost their lease, "
         f"{standing.partly} gangs bound in part, {wrong} rounds wrong; whole after "
         f"{statistics.median(took):.1f} s (median), {max(took):.1f} s at most\n"

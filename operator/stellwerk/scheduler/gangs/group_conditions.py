@@ -507,6 +507,8 @@ def _own_partly_bound(
     if seconds is not None and (is_partly or PARTLY_BOUND in known):
         needed = group.min_count - members.succeeded
         message = f"{members.bound}/{needed} pods are bound"
+        if is_partly and members.bound >= needed:
+            message = f"{message}, too few of a role"
         if is_partly:
             message = f"{message}; members that have not started are deleted after {seconds:g} s"
         yield {

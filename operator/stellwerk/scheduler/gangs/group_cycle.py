@@ -179,6 +179,9 @@ class GroupCycle:
             return
         decision = None
         if may_keep_part(self.world, taken.profile, taken.members):
+            if self._lets_others_pass(taken):
+                await self.submit.requeue_throttled(taken)
+                return
             request = taken.request(self.world)
             try:
                 decision = await self._decide(taken, request)

@@ -311,10 +311,12 @@ class SubmitGroupResult:
 
         `decision`: the nodes that are kept for them; None: none are, any more.
         """
-        nodes = {} if decision is None else self._reserve_nodes(taken, decision)
-        results = (
-            {} if decision is None else {each.pod.uid: each for each in decision.attempt.results}
-        )
+        nodes, results = dict[str, str](), dict[str, MemberResult]()
+        namespace, slow_namespaces = taken.members.key.namespace, self.throttle.slow_namespaces
+        if decision is not None:
+            nodes |= self._reserve_nodes(taken, decision)
+            results |= {each.pod.uid: each for each in decision.attempt.results}
+        waits_backoff_out = slow_namespaces.waits_backoff_out(namespace)
         for uid, queued in taken.queued.items():
             await taken.slices.pass_on()
             result = results.get(uid)
@@ -322,16 +324,18 @@ class SubmitGroupResult:
                 self._record_result(result, taken.profile)
             failure = result.failure if result is not None else None
             refused_by = failure.unschedulable_plugins if failure is not None else frozenset()
+            queued.waits_backoff_out = waits_backoff_out
             requeue_untried(self.world, queued, refused_by)
+            if self.world.queue.entries.get(uid) is not queued:
+                # Deleted meanwhile, or bound by another scheduler.
+                continue
             nomination = NominatingInfo(nodes.get(uid, ""))
             self.world.queue.nominate(queued.pod, nomination.node_name)
             self.dispatcher.reports.put(Report(queued.pod, nomination=nomination))
         self.conditions.check_later(taken.members.key)
         if decision is not None:
             seconds = self.world.clock.monotonic() - taken.started_seconds
-            self.throttle.slow_namespaces.took(
-                taken.members.key.namespace, SlowSearch.GROUP, seconds
-            )
+            slow_namespaces.took(namespace, SlowSearch.GROUP, seconds)
 
     async def requeue_untried(
         self, taken: GroupInCycle, results: Sequence[MemberResult] = ()
