@@ -28,6 +28,7 @@ from stellwerk_cli.commands import (
     decide,
     demo,
     doctor,
+    down,
     dump,
     explain,
     leave,
@@ -86,6 +87,7 @@ _COMMANDS: Final[Mapping[str, _Command]] = {
     "cluster": cluster,
     "demo": demo,
     "up": up,
+    "down": down,
     "explain": explain,
     "queue": listings.QUEUE,
     "decisions": listings.DECISIONS,
@@ -176,6 +178,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         try:
             options = build_parser().parse_args(words)
+            options.command_line = words  # for a command that starts itself again (`up --detach`)
             configure(options.log_level, options.log_format)
             file_limits.allow(options.file_limits)
             status: int = options.command(options)

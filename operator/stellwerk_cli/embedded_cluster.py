@@ -85,6 +85,8 @@ class ApiFeatures:
     """Whether there is a default StorageClass; with it claims bind, and pods wait for them."""
     gang_scheduling: bool = False
     """Whether the profiles that the cluster comes with place groups as groups."""
+    tls: bool = False
+    """Whether it is served over HTTPS, where no `AccessFlags` say so."""
 
     def groups_of_pods(self) -> str:
         """The sentence on which version of PodGroups and Workloads is served."""
@@ -120,6 +122,8 @@ def open_cluster(
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
     features = features or ApiFeatures()
+    if access is None and features.tls:
+        access = AccessFlags(tls=True)
     plugins = features.plugins.applied(
         enforced=access is not None and access.enforced, release=features.release
     )

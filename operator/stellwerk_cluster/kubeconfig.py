@@ -153,6 +153,18 @@ class KubeconfigFile:
                 _put(self.path, left, self.path.stat(), Path.replace)
         self._written = b""
 
+    def remove_left(self) -> None:
+        """Remove the entries that a command which was killed has left behind, as `remove` does."""
+        if self._found is None or self._kept == self._found:
+            return
+        with contextlib.suppress(OSError, ConfigurationError), _locked(self.path):
+            if _content(self.path) != self._found:
+                return
+            if self._kept is None:
+                self.path.unlink()
+            else:
+                _put(self.path, self._kept, self.path.stat(), Path.replace)
+
 
 # --- what a file holds --------------------------------------------------------------------------
 

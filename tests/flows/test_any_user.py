@@ -36,6 +36,7 @@ OFFLINE = (
     ("dump", "--url", "http://127.0.0.1:1"),
     ("doctor",),
     ("leave",),
+    ("down",),
     ("cluster", "fail", "node-1"),
     *((name, "--url", "http://127.0.0.1:1") for name in ("queue", "decisions", "nodes", "devices")),
     ("explain", "pod", "default/web", "--url", "http://127.0.0.1:1"),

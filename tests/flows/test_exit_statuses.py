@@ -99,6 +99,13 @@ TABLE = {
         "now",
         ASKS_NOBODY,
     ),
+    "down": Lines(
+        Never("tests/flows/test_detached_cluster.py"),
+        NO_YES_OR_NO,
+        "--kubeconfig none.kubeconfig",
+        "now",
+        ASKS_NOBODY,
+    ),
     "up": Lines(SERVES, NO_YES_OR_NO, ABSENT_NOTHING, "--nodes none.yaml", ASKS_NOBODY),
     "explain": Lines(
         f"pod fits {OF_CLUSTER}",

@@ -169,6 +169,7 @@ async def test_it_shows_what_was_just_decided_and_follows(
         await expect(page.get_by_role("link", name="default/third")).to_be_visible()
         await second.click()
         await expect(page.get_by_text("chosen")).to_be_visible()
+        await expect(page.get_by_role("cell", name="Scheduled").first).to_be_visible()
         cells = page.locator("table.scores td.cell")
         assert await cells.count() % 3 == 0
         assert await cells.count() >= 3, "three nodes × the plugins that differ"

@@ -37,7 +37,7 @@ from tests.support.shell_steps import blocks, shell
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 _RUNS_ON: Final = re.compile(
-    r"^(run|up|demo|page|record|cluster( --.*)?|completion)\b|^cluster$|convert -$|--watch"
+    r"^(run|up|down|demo|page|record|cluster( --.*)?|completion)\b|^cluster$|convert -$|--watch"
 )
 """Those that serve until they are stopped, or read what is typed; other tests run them."""
 _ROW: Final = re.compile(r"^\| (`stellwerk .*?) \|", re.MULTILINE)

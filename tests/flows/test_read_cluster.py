@@ -438,7 +438,7 @@ async def test_other_operators_are_named(tmp_path: Path) -> None:
             cluster.api.create(kind, "stellwerk", lease_of_stellwerk(name))
         found = await answer(kubeconfig, "nodes")
     assert "in stellwerk Stellwerk holds stellwerk-a, stellwerk-b" in found["read"]["operator"]
-    assert "try --lease" in found["read"]["operator"]
+    assert "--lease" in found["read"]["operator"]
 
 
 async def test_a_server_of_another_release_is_said(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kubectls import newest, program_of
+from tests.support.processes import command
 from tests.support.repository import ROOT
 from tests.support.shell_steps import Command, sections, shell
 
@@ -17,11 +18,15 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 async def follow(document: Path, directory: Path) -> float:
     """Type every command of a page; return the seconds that they took."""
     begun_seconds = time.monotonic()
-    async with shell(directory, {}, program_of(newest()), PROGRAMS / "stellwerk") as opened:
-        for steps in sections(document).values():
-            for step in steps:
-                assert isinstance(step, Command)
-                await opened.take(step)
+    try:
+        async with shell(directory, {}, program_of(newest()), PROGRAMS / "stellwerk") as opened:
+            for steps in sections(document).values():
+                for step in steps:
+                    assert isinstance(step, Command)
+                    await opened.take(step)
+    finally:
+        # After a failed step: the cluster in the background would outlive the test.
+        await command("down", "--kubeconfig", str(directory / "stellwerk.kubeconfig"))
     return time.monotonic() - begun_seconds
 
 

@@ -182,6 +182,8 @@ class HttpExtender:
         """The reason why its Secrets may not be used, or are not there, as of the last reading."""
         self.refused_address = ""
         """The reason why an address was not called that its name led to last."""
+        self.is_checked = False
+        """Whether `check` has ended once, or has nothing to find out."""
         self._clock = clock
         self._metrics = metrics
         self._fence = fence or open_fence()
@@ -442,6 +444,13 @@ class HttpExtender:
 
         Connections that were opened with other credentials than are there now are used no more.
         """
+        try:
+            await self._check_credentials()
+            await self._check_address()
+        finally:
+            self.is_checked = True
+
+    async def _check_credentials(self) -> None:
         if self.has_credentials:
             connections = self._connections
             try:
@@ -463,6 +472,8 @@ class HttpExtender:
                 if connections.credentials not in (None, found):
                     self._replace(connections)
             await self._close_unused(connections)
+
+    async def _check_address(self) -> None:
         if not self._destinations.restricted:
             return
         try:

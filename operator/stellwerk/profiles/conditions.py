@@ -29,6 +29,8 @@ ACTIVE: Final = "Active"
 """A version schedules pods, or decides beside another profile."""
 READY: Final = "Ready"
 """The newest version acts as it is written. Flux, Helm and Argo CD read it."""
+RECONCILING: Final = "Reconciling"
+"""Ready is not known yet (kstatus). It is stated only while it is True."""
 STALLED: Final = "Stalled"
 """Ready is False and stays so until an object or a flag is changed (kstatus). It is stated only
 while it is True, as kstatus asks for."""
@@ -46,6 +48,8 @@ SECRETS: Final = "SecretsUsable"
 """The Secrets that a profile names allow the addresses to which it has them sent."""
 PLUGINS_TRUSTED: Final = "PluginsTrusted"
 """No plugin was found whose kept answers were wrong."""
+PENDING: Final = "Pending"
+"""The reason of a condition that is not known yet."""
 _DEPENDS_ON: Final = {
     "PodGroup": GANG_SCHEDULING,
     "CoschedulingPodGroup": GANG_SCHEDULING,
@@ -91,11 +95,14 @@ def conditions(
     pods = pods_of(world.profiles, serving) if serving is not None else ""
     lacking = objects_seen(world, serving, before)
     active = _activity(entry, serving, pods)
-    usable = list(usability_statements(extenders, serving, before, refused_sources))
+    lacks = ExtenderLacks()
+    if serving is not None and not serving.spec.shadow_of:  # a shadow asks no extender
+        lacks = extenders.lacks(serving.spec.extenders)
+    usable = list(usability_statements(lacks, serving, before, refused_sources))
     statements = (
         accepted,
         active,
-        *readiness_statements(accepted, active, usable),
+        *readiness_statements(accepted, active, usable, is_known=lacks.is_known),
         overlaps,
         lacking,
         *usable,
@@ -171,16 +178,14 @@ def distrust_statement(
 
 
 def usability_statements(
-    extenders: ExtenderPool,
+    lacks: ExtenderLacks,
     serving: LoadedProfile | None,
     before: JsonObject,
     refused_sources: RefusedSources,
 ) -> Iterator[Statement]:
     """The statements on files, addresses and Secrets; none of those that were never in doubt."""
-    lacks: ExtenderLacks = ExtenderLacks()
     sources: Sequence[str] = ()
-    if serving is not None and not serving.spec.shadow_of:  # a shadow asks and reads nothing
-        lacks = extenders.lacks(serving.spec.extenders)
+    if serving is not None and not serving.spec.shadow_of:  # a shadow reads nothing
         sources = refused_sources(serving.scheduler_name)
     secrets = "; ".join(filter(None, (lacks.secrets, *sources)))
     for type_, reason, lack in (
@@ -240,15 +245,23 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> 
 
 
 def readiness_statements(
-    accepted: Statement, active: Statement, usable: Iterable[Statement]
+    accepted: Statement, active: Statement, usable: Iterable[Statement], *, is_known: bool = True
 ) -> Iterator[Statement]:
     """The statements that kstatus reads: Ready, and Stalled with the same reason if it is False.
+
+    While its files, addresses and Secrets are being looked at for the first time (`is_known` is
+    False), it is neither: then Reconciling is stated.
 
     A profile is ready if its newest version acts as written: it is accepted, active, and gets the
     files, addresses and Secrets that it names. An older version that goes on is not enough.
     """
     faults = (each for each in (accepted, active, *usable) if each[1] != "True")
     fault = next(faults, None)
+    if fault is None and not is_known:
+        message = "files, addresses and Secrets of its extenders are being looked at"
+        yield READY, "Unknown", PENDING, message
+        yield RECONCILING, "True", PENDING, message
+        return
     _, _, reason, message = fault or active
     yield READY, "False" if fault else "True", reason, message
     if fault:

@@ -21,7 +21,8 @@ from stellwerk.answers.pod import DecisionFields, PodExplanation
 from stellwerk.explain.lists.queue import scheduled_message
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_affinity import AffinityTerm
-from stellwerk_cli.demo.sandbox import Sandbox, open_sandbox, own_command
+from stellwerk_cli.demo.addresses import own_command
+from stellwerk_cli.demo.sandbox import Sandbox, open_sandbox
 from stellwerk_cli.embedded_cluster import api_features
 from stellwerk_cli.progress_line import waiting_for
 from stellwerk_cluster.cluster import EmbeddedCluster

@@ -5,15 +5,12 @@ Invariant: leaving it stops both and removes what was written, also when either 
 
 import asyncio
 import socket
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
-from shutil import which
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import aiohttp
 
@@ -22,6 +19,7 @@ from stellwerk.app import RunOptions, run
 from stellwerk.client.lease import URL_ANNOTATION
 from stellwerk.client.operator_port import OperatorPort, PortRefusal
 from stellwerk.serving.port import PortOptions
+from stellwerk_cli.demo.addresses import Addresses
 from stellwerk_cli.embedded_cluster import ApiFeatures, kubelet_options, open_cluster
 from stellwerk_cli.page.answers import ApiReader
 from stellwerk_cli.page.server import open_page
@@ -55,17 +53,6 @@ class Sandbox:
                 return await port.get(f"/explain/{namespace}/{name}", PodExplanation)
             except PortRefusal:
                 return None
-
-
-def own_command() -> str:
-    """The way to call this command again: its name if that is enough, otherwise its path."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
-        return f"{sys.executable} -m stellwerk_cli"
-    found = which(called.name)
-    if found is not None and Path(found).resolve() == called.resolve():
-        return called.name
-    return str(called.resolve())
 
 
 @asynccontextmanager
@@ -155,14 +142,16 @@ async def run_up(
     nodes: str,
     port: int,
     file: KubeconfigFile,
+    tell: Callable[[Addresses], None],
     page: PageOptions = ANY_PORT,
     features: ApiFeatures | None = None,
     devices: Sequence[str] = (),
     operator_port: int = 0,
-    output: TextIO | None = None,
 ) -> None:
-    """Run until the operator ends, which SIGTERM and SIGINT make it do."""
-    output = output or sys.stdout
+    """Run until the operator ends, which SIGTERM and SIGINT make it do.
+
+    `tell` gets the addresses once all of them answer.
+    """
     for each in (page.port, operator_port):
         _check_free(each)
     async with AsyncExitStack() as stack:
@@ -176,20 +165,16 @@ async def run_up(
         page_url = await stack.enter_async_context(
             open_page(OperatorPort(session, sandbox.url), page.port, api)
         )
-        command = own_command()
-        context = f" --context {sandbox.context}" if sandbox.context else ""
-        print((features or ApiFeatures()).groups_of_pods(), file=output)
-        print(f"Cluster:    {sandbox.cluster.url}", file=output)
-        print(f"Kubeconfig: {file.path}", file=output)
-        print(f"Scheduler:  {sandbox.url}", file=output)
-        print(f"Page:       {page_url}", file=output)
-        print("\nTry, in another terminal:", file=output)
-        print(f"  export KUBECONFIG={quote(str(file.path))}", file=output)
-        image = "registry.k8s.io/pause:3.10"
-        print(f"  kubectl{context} run hello --image={image}", file=output)
-        print(f"  {command} explain pod hello{context}", file=output)
-        print(f"  {command} what-if --drain node-1{context}", file=output)
-        print("\nStop: Ctrl-C", file=output, flush=True)
+        tell(
+            Addresses(
+                release=(features or ApiFeatures()).groups_of_pods(),
+                cluster=sandbox.cluster.url,
+                kubeconfig=str(file.path),
+                context=sandbox.context,
+                scheduler=sandbox.url,
+                page=page_url,
+            )
+        )
         await sandbox.operator
 
 

@@ -221,8 +221,10 @@ class _ReadCluster:
 
     def progress(self) -> str:
         """The objects that were read so far, in words."""
-        counts = dict(self.reader.counts)  # another thread asks
-        read = ", ".join(f"{number:,} {BY_KIND[kind].plural}" for kind, number in counts.items())
+        counts = list(self.reader.counts.items())  # another thread asks
+        # The last two: a line that is wider than the terminal cannot be written over.
+        shown = [f"{number:,} {BY_KIND[kind].plural}" for kind, number in counts if number][-2:]
+        read = ", ".join(shown)
         return f"reading the cluster: {read}" if read else "reading the cluster"
 
     async def read_pods(self, version: str) -> None:

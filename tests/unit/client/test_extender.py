@@ -944,6 +944,7 @@ async def test_a_secret_goes_to_no_address_that_it_does_not_name(
         with pytest.raises(ExtenderError, match=re.escape(needed)):
             await client.filter(POD, NODES)
         await client.check()
+        assert client.is_checked
         assert client.unusable_secret == needed
     assert not tls_server.calls
 

@@ -141,6 +141,20 @@ def test_a_profile_that_lacks_what_it_names_is_not_ready(type_: str) -> None:
     ]
 
 
+def test_a_profile_whose_secrets_are_being_read_is_neither_ready_nor_stalled() -> None:
+    accepted, active = ("Accepted", "True", "Valid", ""), ("Active", "True", "Serving", "pods")
+    said = list(readiness_statements(accepted, active, [], is_known=False))
+    assert [(type_, status) for type_, status, _, _ in said] == [
+        ("Ready", "Unknown"),
+        ("Reconciling", "True"),
+    ]
+    refused = ("Accepted", "False", "Invalid", "wrong")
+    assert [each[0] for each in readiness_statements(refused, active, [], is_known=False)] == [
+        "Ready",
+        "Stalled",
+    ]
+
+
 async def test_a_version_is_reported_once_it_is_judged() -> None:
     world = InProcess()
     world.apply(make_profile("a"))

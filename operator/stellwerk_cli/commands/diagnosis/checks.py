@@ -697,6 +697,19 @@ def check_profiles(installed: Installation) -> list[Finding]:
             findings.append(
                 Finding(check="profiles", state="failed", what=what, quoted=_messages(serves))
             )
+        elif (ready := conditions.get("Ready", {})).get("status") == "False":
+            # It lacks a file, an address or a Secret that it names: its extenders fail.
+            what = f"{name} serves and is not ready ({word(ready.get('reason'))})"
+            remedy = f"kubectl describe {name}; docs/troubleshooting.md explains its conditions"
+            findings.append(
+                Finding(
+                    check="profiles",
+                    state="warning",
+                    what=what,
+                    remedy=remedy,
+                    quoted=_messages(ready),
+                )
+            )
         else:
             active += 1
     if active:
