@@ -41,7 +41,7 @@ one arrives while this one is handled: pages of 500 would take 9 MiB more."""
 MAX_STREAM_SECONDS: Final = 120.0
 """Time after which a streamed list that has not ended is read by pages: a million pods take less
 than a minute."""
-MAX_MEMORY_SHARE: Final = 0.9
+MAX_MEMORY_SHARE: Final = 0.95
 """Share of the process's memory above which a list is given up. The kernel ends a process that goes
 beyond its limit, and then nothing says why."""
 _MAX_REASON_CHARACTERS: Final = 200
