@@ -30,7 +30,7 @@ editClaim, freeClaim, or what a plugin calls its own."""
     node: str | None = None
     """The node that is changed, or that the pod runs on."""
     amounts: Mapping[str, int] | None = None
-    """Amounts by resource, that the node lacks."""
+    """Amounts by resource, that the node lacks; of editPod, that the pod requests then."""
     taint: TaintFields | None = None
     """The taint that the pod tolerates."""
     taints: Sequence[str] | None = None

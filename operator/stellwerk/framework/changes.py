@@ -375,6 +375,8 @@ class EditPod(Change):
     words: str
     edit: Callable[[PodInfo], PodInfo] = field(compare=False)
     part: PodPart = PodPart.PLACEMENT
+    requests: tuple[tuple[str, int], ...] = ()
+    """(resource, what the pod requests of it then), of an edit of its requests."""
 
     @property
     @override
@@ -396,7 +398,7 @@ class EditPod(Change):
 
     @override
     def fields(self) -> ChangeFields:
-        return ChangeFields(kind="editPod", edit=self.words)
+        return ChangeFields(kind="editPod", edit=self.words, amounts=dict(self.requests) or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +437,8 @@ def request_less(resource: str, amount: int, instead_of: int) -> EditPod:
         return replace(pod, spec=replace(pod.spec, amounts=amounts), amounts=amounts)
 
     words = f"request {amount_text(resource, amount)} instead of "
-    return EditPod(words + amount_text(resource, instead_of), edit, PodPart.REQUESTS)
+    words += amount_text(resource, instead_of)
+    return EditPod(words, edit, PodPart.REQUESTS, ((resource, amount),))
 
 
 def wanted_amounts(pod: PodInfo) -> dict[str, int]:

@@ -81,6 +81,10 @@ async def test_no_text_of_the_operator_becomes_markup() -> None:
         texts += [await shown(window, f"/pods/a/{it}") for it in ("bound", "waiting", "failed")]
         texts += [await shown(window, path) for path in ("/claims/a/x", "/owners/a/Job/x")]
         texts += [await shown(window, f"/{path}/x") for path in ("nodes", "profiles")]
+        texts += [await shown(window, path) for path in ("/search?q=x", "/groups/a/x")]
+        texts += [await shown(window, f"/nodes?grid={quote(EVIL)}&sort={quote(EVIL)}")]
+        texts += [await shown(window, f"/queue?sort={quote(EVIL)}&open={quote(EVIL)}")]
+        texts += [await shown(window, f"/what-if?of=a/b&profile_of=x&changes={CHANGES}")]
         texts.append(await shown(window, f"/profiles/x?try=yes&{quote(EVIL)}=9"))
         texts.append(await shown(window, f"/profiles/x?try=yes&{quote(EVIL)}=9&pod={quote(EVIL)}"))
         port.answers["/explain/devices"] = hostile_device()
@@ -103,6 +107,9 @@ async def test_no_text_of_the_operator_becomes_markup() -> None:
         assert "\u202e" not in text, "no text turns others round"
         assert not any("49" in each for each in page.texts), "no template in a text is evaluated"
     assert sum("<script>alert('x')</script>" in t for p in texts for t in Markup(p).texts) > 20
+
+
+CHANGES = quote(orjson.dumps([{"kind": EVIL, "edit": EVIL}]).decode())
 
 
 class EvilSpecs(AcceptedSpecs):
