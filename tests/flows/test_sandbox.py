@@ -30,7 +30,7 @@ async def test_the_demo_computes_its_reasons_and_says_what_would_help() -> None:
     assert "kube-04   1 of 6 nodes fit" in nginx
     assert "NodeAffinity +" in text
     impossible = text[text.index("impossible fits nowhere") :]
-    assert re.search(r"  - request \d+ CPU instead of 64 CPU", impossible)
+    assert re.search(r"  - request \d+ instead of 64 CPU", impossible)
     assert re.search(r"Go on: \S+ up\n", text)
 
 

@@ -80,7 +80,7 @@ _LOGGED: Final = frozenset({"info", "warning", "error", "exception", "critical"}
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*\[(])")
 _FENCED: Final = re.compile(r"^(```+|~~~+).*?^\1[^\n]*$", re.DOTALL | re.MULTILINE)
 _FILLED_IN: Final = re.compile(r"%[.0-9]*[sdrf]")
-_MARKUP: Final = ("<", ":root", "text{")
+_MARKUP: Final = ("<", ":root", "text{", "\nbody {")
 """Beginnings of strings that are HTML or CSS."""
 _SENTENCE_OF_CODE: Final = re.compile(r"[a-z]+ [a-z…{]+ ?[a-z…{]+")
 """Three words in a row: anything shorter in the code is a name and no text."""

@@ -91,8 +91,9 @@ def print_shadow(answer: "ShadowDiff", to: "Printer") -> None:
     if not answer.differences:
         return
     columns = [
-        *(Column(title, folds=True) for title in ("POD", "NODE", "SHADOW'S")),
-        *(Column(title, is_number=True) for title in ("SCORE", "SHADOW'S")),
+        *(Column(title, folds=True) for title in ("POD", "ACTIVE NODE", "SHADOW NODE")),
+        # Both by the shadow's plugins: of the node that the active profile chose, and of its own.
+        *(Column(title, is_number=True) for title in ("ACTIVE SCORE", "SHADOW SCORE")),
         Column("MADE BY", folds=True),
     ]
     rows = []

@@ -17,7 +17,7 @@ from stellwerk.answers.what_if import WhatIf
 from stellwerk.answers.workload import PodsWaitingAlike, WorkloadExplanation
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
-from stellwerk.models.troubleshooting import DOCUMENT, SITE
+from stellwerk.models.troubleshooting import PAGE, SITE
 from stellwerk_cli.commands.explained_pod import print_explanation
 from stellwerk_cli.commands.explained_workload import print_workload
 from stellwerk_cli.commands.printer import Printer, console
@@ -139,8 +139,8 @@ def test_names_of_plugins_are_broken_between_words_where_they_are_too_wide() -> 
 @pytest.mark.parametrize(
     ("site", "link"),
     [
-        (None, DOCUMENT.as_uri()),
-        ("", DOCUMENT.as_uri()),
+        (None, f"{PAGE.as_uri()}#insufficient"),
+        ("", f"{PAGE.as_uri()}#insufficient"),
         (
             "https://docs.example.com/stellwerk/",
             "https://docs.example.com/stellwerk/troubleshooting.html#insufficient",
