@@ -248,7 +248,7 @@ $(SITE)/.ready: requirements/docs.lock $(READY)
 
 .PHONY: docs-reference
 docs-reference: $(SITE)/.ready
-	@$(BIN)/python docs/reference_pages.py docs/reference/made
+	@PYTHONPATH=. $(BIN)/python docs/reference_pages.py docs/reference/made
 
 SPHINX = PYTHONPATH=operator $(SITE)/bin/python -m sphinx --quiet --fail-on-warning --keep-going --jobs auto
 

@@ -1,8 +1,8 @@
 """The reference, made from the code: `python docs/reference_pages.py FOLDER`, before Sphinx.
 
-Invariant: no sentence about a field, a command, a metric, a plugin or an annotation is written
-here; each is the one that the code has. What stands here is how stable kube-scheduler calls a
-metric.
+Invariant: no sentence about a field, a command, a metric, a plugin, an annotation or a message is
+written here; each is the one that the code has. What stands here is how stable kube-scheduler calls
+a metric, and what a level of the log means. The list of messages is that of `make texts`.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from stellwerk.serving.openapi import openapi_document
 from stellwerk_cli import cli
 from stellwerk_cli.cli import build_parser
 from stellwerk_kube.errors import ConfigurationError, SchedulerError, UnreachableError
+from tests.structure.user_texts import Text, texts
 
 if TYPE_CHECKING:
     from stellwerk.framework.interface import Plugin
@@ -179,7 +180,7 @@ def exit_codes() -> Iterator[str]:
     yield from _head("Errors by exit status", _STATUSES)
     statuses: dict[int, list[str]] = {}
     for error in _errors(SchedulerError):
-        status = cli.status_of(error.__new__(error))
+        status = _status_of(error)
         statuses.setdefault(status, []).append(error.__name__)
     rows = [("0", "The question was answered, or the work is done.", "")]
     rows += [
@@ -194,6 +195,64 @@ def exit_codes() -> Iterator[str]:
     yield from _table(("status", "means", "errors"), rows)
     yield "`Unavailable` ends with 3 if no HTTP answer came at all.\n"
     yield "With `--exit-code`, 1 is an answer, too; the help of the command says which.\n"
+
+
+def messages() -> Iterator[str]:
+    """Each message with its meaning, by where a user meets it."""
+    yield from _head(
+        "Messages",
+        "What does this message mean? Search this page for a part of it; `…` stands for what is "
+        "filled in. A reason with a link has a remedy in "
+        "[Troubleshooting](../../troubleshooting.md).",
+    )
+    yield (
+        "Other texts have pages of their own: options are in [Commands](commands.md), metrics in "
+        "[Metrics](metrics.md), fields in [Fields of a SchedulerProfile](profile-fields.md), "
+        "arguments in [Plugins](plugins.md), answers in [The port](port.md). The embedded cluster "
+        "refuses objects in the words of Kubernetes' API server; these are not listed.\n"
+    )
+    found = [*texts()]
+    told = {_key(each.text) for each in found if each.kind in {"help", "metric", "field"}}
+    own = [each for each in found if _key(each.text) not in told and not _is_example(each, told)]
+    yield "## Alerts\n"
+    alerts: dict[str, dict[str, str]] = {}
+    for each in own:
+        if each.kind == "alert":
+            name, _, annotation = each.place.partition(" ")
+            alerts.setdefault(name, {})[annotation] = _FILLED_IN.sub("…", each.text)
+    rows = (
+        (
+            f"[{name}](../../monitoring.md#{name.lower()})",
+            f"{alert.get('summary', '')}. {alert.get('description', '')}",
+        )
+        for name, alert in alerts.items()
+    )
+    yield from _table(("alert", "it means; the link says what to do"), rows)
+    yield "## Log lines\n"
+    levels = "; ".join(f"{level}: {meaning}" for level, meaning in _LEVELS.items())
+    yield f"Lines of the operator's log, and of commands on standard error. {levels}.\n"
+    logged = [each for each in own if each.kind == "log"]
+    yield from _table(("message", "level", "module"), _rows(logged, lambda each: each.about))
+    yield "## Errors\n"
+    yield "They end a command, or are the answer to a request, or follow a name in the log.\n"
+    meanings = {error.__name__: error for error in _errors(SchedulerError)}
+    errors = [each for each in own if each.kind == "error"]
+    yield from _table(
+        ("message", "it means", "module"),
+        _rows(errors, lambda each: _meaning_of(meanings.get(each.about), each.about)),
+    )
+    yield "## Reasons, events, conditions and answers of the operator\n"
+    said = [each for each in own if each.kind == "message"]
+    commands = [each for each in said if each.place.startswith(_COMMANDS)]
+    yield from _table(
+        ("message", "it means", "module"),
+        _rows([each for each in said if not each.place.startswith(_COMMANDS)], _explained),
+    )
+    yield "## What commands print\n"
+    yield from _table(("message", "module"), ((a, c) for a, _, c in _rows(commands, _explained)))
+    yield "## The page\n"
+    shown = [each for each in own if each.kind == "page"]
+    yield from _table(("text", "file"), ((a, c) for a, _, c in _rows(shown, _explained)))
 
 
 def port() -> Iterator[str]:
@@ -225,6 +284,7 @@ PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "port": port,
     "annotations": annotations,
     "exit-codes": exit_codes,
+    "messages": messages,
 }
 
 STABILITY: Final[Mapping[str, str]] = {
@@ -266,7 +326,68 @@ STABILITY: Final[Mapping[str, str]] = {
 }
 """As `StabilityLevel` says in the source of v1.36.2: pkg/scheduler/metrics/metrics.go, that of the
 plugin volumebinding, and component-base's of client-go. Read on 2026-11-23."""
+_LEVELS: Final = {
+    "info": "nothing to do",
+    "warning": "Stellwerk copes with it and continues; look for the cause if it comes often",
+    "error": "something failed that should not; the traceback below it belongs into a bug report",
+}
+_FILLED_IN: Final = re.compile(r"\{\{.*?\}\}")
+_COMMANDS: Final = (
+    "operator/stellwerk_cli/",
+    "operator/stellwerk_cluster/",
+    "operator/stellwerk_simulation/",
+)
+"""Beginnings of places whose texts commands print."""
+_MIN_LETTERS_SAID: Final = 12
+"""Letters of a message that an entry of Troubleshooting has to share: fewer are a coincidence."""
+_MIN_WORDS: Final = 3
+"""Words of a text that is listed: shorter ones are names and parts of others."""
 _WITH_STATUS: Final = {1: SchedulerError, 2: ConfigurationError, 3: UnreachableError}
+
+
+def _key(text: str) -> str:
+    return " ".join(text.lower().split()).rstrip(".")
+
+
+def _is_example(each: Text, told: set[str]) -> bool:
+    """Whether a text is a command's example, or has too few words for a message."""
+    return len(each.text.split()) < _MIN_WORDS or _key(f"stellwerk {each.text}") in told
+
+
+def _rows(found: Iterable[Text], meaning: Callable[[Text], str]) -> Iterator[tuple[str, str, str]]:
+    """(text, meaning, modules) of texts in their order, each text once."""
+    places: dict[str, list[str]] = {}
+    firsts: dict[str, Text] = {}
+    for each in found:
+        text = " ".join(each.text.split())
+        firsts.setdefault(text, each)
+        module = each.place.rpartition(":")[0].removeprefix("operator/").removesuffix(".py")
+        places.setdefault(text, []).append(module.replace("/", "."))
+    for text in sorted(places, key=lambda text: re.sub(r"^[^a-z]+", "", text.lower())):
+        shown = text if "`" in text else f"`{text}`"
+        yield shown, meaning(firsts[text]), _codes(dict.fromkeys(places[text]))
+
+
+def _meaning_of(error: type[SchedulerError] | None, name: str) -> str:
+    if error is None:
+        is_option = name == "ArgumentTypeError"
+        return "A value of an option cannot be used." if is_option else "A part of other messages."
+    return f"{_first_paragraph(error.__doc__)} Exit status {_status_of(error)}."
+
+
+def _status_of(error: type[SchedulerError]) -> int:
+    return cli.status_of(error.__new__(error))
+
+
+def _explained(each: Text) -> str:
+    """The meaning of a message in Troubleshooting, with a link to its entry."""
+    text = " ".join(each.text.split())
+    entries = (entry for section in troubleshooting.sections() for entry in section.entries)
+    best = max(entries, key=lambda entry: entry.says(text))
+    if best.says(text) < _MIN_LETTERS_SAID:
+        return ""
+    meaning = best.cells[2 if best.plugins else 1]
+    return f"[{meaning or best.cells[0]}](../../troubleshooting.md#{best.anchor})"
 
 
 def _stability(name: str) -> str:

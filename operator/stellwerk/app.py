@@ -107,6 +107,7 @@ from stellwerk_kube.compatibility import (
     RECORDED,
     Compatibility,
     FeatureGates,
+    decided_by_default,
     release_of_server,
     server_version,
 )
@@ -426,7 +427,7 @@ async def _follow_server(
             logger.debug("the version of the API server is not known just now: %s", error)
             continue
         if found != git_version:
-            logger.info("the API server is %s now, it was %s", found, git_version)
+            logger.info("the API server is now %s, it was %s", found, git_version)
             git_version = operator.handlers.world.profiles.server_version = found
             operator.loader.follow(beside_server(found, gates))
 
@@ -439,7 +440,7 @@ def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
     version = release_of_server(git_version)
     if version is None:
         version = RECORDED
-        logger.warning("the API server has no version of Kubernetes: %s", git_version)
+        logger.warning("the API server reports no Kubernetes version: %s", git_version)
     for problem in gates.problems(version.release):
         logger.error("--feature-gates, with Kubernetes %s: %s", version.release, problem)
     for message in gates.without_effect(version.release):
@@ -565,10 +566,10 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         operator.loader.follow(compatibility)
         operator.handlers.world.profiles.server_version = version
         logger.info(
-            "scheduling for Kubernetes %s at %s, as release %s where a profile names none",
+            "scheduling for Kubernetes %s at %s; %s",
             version,
             credentials.server,
-            compatibility.version,
+            decided_by_default(str(compatibility.version)),
         )
         watches = run_operator(
             events=operator.handlers,

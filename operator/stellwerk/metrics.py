@@ -94,7 +94,7 @@ class Metrics:
             return family
         wrong = [label for label in labels if not _LABEL.fullmatch(label)]
         if not _NAME.fullmatch(name) or wrong:
-            raise ValueError(f"{', '.join(wrong) or name} is no name for a metric or label")
+            raise ValueError(f"{', '.join(wrong) or name} is not a name for a metric or label")
         own = {name, *(name.removesuffix(suffix) for suffix in _SUFFIXES)}
         if name.startswith(_OF_KUBE_SCHEDULER) or any(each.name in own for each in self.families):
             raise ValueError(f"the metric {name} is another one's")
@@ -129,7 +129,7 @@ class Metrics:
         )
         self.scheduling_attempt_duration = self._histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Duration of a scheduling attempt: the cycle and, where it came to it, the binding.",
+            "Duration of a scheduling attempt: the cycle and, if there was one, the binding.",
             *("result", "profile"),
             buckets=_ATTEMPT_BUCKETS,
         )
@@ -169,12 +169,12 @@ class Metrics:
         )
         self.podgroups_waiting = self._gauge(
             "stellwerk_podgroups_waiting",
-            "Groups of pods that wait, by what for: pods, room or a turn.",
+            "Pending groups of pods by what they wait for: pods, room or a turn.",
             "for",
         )
         self.podgroup_longest_wait = self._gauge(
             "stellwerk_podgroup_longest_wait_seconds",
-            "For how long the group that waits longest has been waiting.",
+            "Seconds for which the longest-waiting group has been pending.",
         )
 
     def _plugins(self) -> None:
@@ -231,7 +231,7 @@ class Metrics:
     def _queue(self) -> None:
         self.pending_pods = self._gauge(
             "scheduler_pending_pods",
-            "Pods that wait, by queue: active, backoff, unschedulable or gated.",
+            "Pending pods by queue: active, backoff, unschedulable or gated.",
             "queue",
         )
         self.queue_incoming_pods = self._counter(
@@ -256,26 +256,26 @@ class Metrics:
         )
         self.inflight_events = self._gauge(
             "scheduler_inflight_events",
-            "Cluster events kept for the pods that are being scheduled.",
+            "Cluster events kept while pods are being scheduled.",
             "event",
         )
 
     def _volumes(self) -> None:
         self.volume_binder_cache_requests = self._counter(
             "scheduler_volume_binder_cache_requests_total",
-            "Claims and volumes put over the stored ones by Reserve (add), or taken back (delete).",
+            "Claims and volumes that Reserve assumed over the stored ones (add) or undid (delete).",
             "operation",
         )
         self.volume_scheduling_stage_errors = self._counter(
             "scheduler_volume_scheduling_stage_error_total",
-            "Errors of VolumeBinding, by what it was at: predicate, assume or bind.",
+            "Errors of VolumeBinding by stage: predicate, assume or bind.",
             "operation",
         )
 
     def _devices(self) -> None:
         self.resource_claim_creates = self._counter(
             "scheduler_resourceclaim_creates_total",
-            "Resource claims made for extended resources, by status: success or failure.",
+            "Resource claims created for extended resources, by status: success or failure.",
             "status",
         )
         labels = ("profile", "driver", "status")
@@ -318,7 +318,7 @@ class Metrics:
         )
         self.rest_client_request_retries = self._counter(
             "rest_client_request_retries_total",
-            "Requests sent once more, by the status code that the last attempt ended with.",
+            "Requests that were retried, by the status code of the previous attempt.",
             *("code", "verb", "host"),
         )
         self.leader_election_master_status = self._gauge(
@@ -343,17 +343,17 @@ class Metrics:
         )
         self.missed_deletions = self._counter(
             "stellwerk_missed_deletions_total",
-            "Objects found gone in a list, whose deletion no watch had reported.",
+            "Objects that a list no longer had, although no watch had reported their deletion.",
             "kind",
         )
         self.watch_silence = self._gauge(
             "stellwerk_watch_silence_seconds",
-            "Seconds since the API server was last heard of a kind: an event, a bookmark, a list.",
+            "Seconds since the last event, bookmark or list of a kind from the API server.",
             "kind",
         )
         self.watch_restores = self._counter(
             "stellwerk_watch_restores_total",
-            "Lists of a kind made because the server came back with an older or another history.",
+            "Lists of a kind repeated because the server came back with an older or other history.",
             "kind",
         )
         self.audit_repairs = self._counter(
@@ -373,12 +373,12 @@ class Metrics:
         )
         self.unserved_pods = self._gauge(
             "stellwerk_unserved_pods",
-            "Waiting pods that no scheduler serves, by schedulerName; empty: of further names.",
+            "Pending pods that no scheduler serves, by schedulerName; empty counts further names.",
             "scheduler_name",
         )
         self.unserved_pods_once_served = self._gauge(
             "stellwerk_unserved_pods_once_served",
-            "Those of them whose schedulerName a profile served that is not there any more.",
+            "Pods without a scheduler whose schedulerName a deleted profile served.",
         )
         self.kind_synced = self._gauge(
             "stellwerk_kind_synced",
@@ -394,12 +394,12 @@ class Metrics:
         )
         self.plugin_failures = self._counter(
             "stellwerk_plugin_failures_total",
-            "Calls of a plugin that raised, did not end in time or answered nonsense.",
+            "Calls of a plugin that raised, timed out or gave an invalid answer.",
             *("plugin", "extension_point", "profile"),
         )
         self.plugins_distrusted = self._gauge(
             "stellwerk_plugins_distrusted",
-            "1 for a plugin whose answers are reused no longer, since a kept one was wrong.",
+            "1 for a plugin whose answers are no longer reused, because a reused one was wrong.",
             *("plugin", "profile"),
         )
         self.source_failures = self._counter(
@@ -424,7 +424,7 @@ class Metrics:
         )
         self.port_refusals = self._counter(
             "stellwerk_port_refusals_total",
-            "Connections and requests that a limit of the operator's port has ended, by reason.",
+            "Connections and requests ended by a limit of the operator's port, by reason.",
             "reason",
         )
         self.events_recorded = self._counter(
@@ -439,7 +439,7 @@ class Metrics:
         )
         self.concurrency_limit = self._gauge(
             "stellwerk_concurrency_limit",
-            "Requests of a class that may be in flight at once, as adapted to the API server.",
+            "Concurrent requests of a class that are allowed, adapted to the API server.",
             "class",
         )
         self.extender_duration = self._histogram(
@@ -455,11 +455,11 @@ class Metrics:
         )
         self.ingest_lag = self._gauge(
             "stellwerk_ingest_lag_seconds",
-            "How long the oldest binding that the API has taken is not shown by the watch; or 0.",
+            "Age of the oldest binding that the API accepted and the watch has not shown; else 0.",
         )
         self.cache_age = self._gauge(
             "stellwerk_cache_age_seconds",
-            "Seconds since the API server was last heard of pods, or of nodes if that is longer.",
+            "Seconds since the API server last sent something about pods or nodes, the longer one.",
         )
         self.snapshot_rows_updated = self._counter(
             "stellwerk_snapshot_rows_updated_total",
@@ -476,8 +476,8 @@ class Metrics:
         )
         self.shadow_decisions = self._counter(
             "stellwerk_shadow_decisions_total",
-            "Decisions that a profile with shadowOf was to make beside the active one: same, "
-            "differing, skipped since pods waited, failed.",
+            "Decisions of a shadow profile by result: same, differing, skipped (pods waited) or "
+            "failed.",
             "profile",
             "result",
         )
@@ -494,13 +494,13 @@ class HealthcheckMetrics:
     def __init__(self) -> None:
         self.results = GaugeFamily(
             "kubernetes_healthcheck",
-            "1 if a check passed when it was last asked, 0 if it failed; type is the probe.",
+            "1 if a check passed when it last ran, 0 if it failed; type is the probe.",
             ("name", "type"),
             Gauge,
         )
         self.totals = CounterFamily(
             "kubernetes_healthchecks_total",
-            "How often a check was asked, by its result: success or error.",
+            "Runs of a check by result: success or error.",
             ("name", "type", "status"),
             Counter,
         )

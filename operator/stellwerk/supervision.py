@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 @contextmanager
 def announced(version: str) -> Iterator[None]:
     """Log that the operator starts, and, whatever happens, that it ends."""
-    logger.info("stellwerk %s starts as process %d", version, os.getpid())
+    logger.info("stellwerk %s starts, process %d", version, os.getpid())
     try:
         yield
     finally:
@@ -43,10 +43,10 @@ class Ending:
     def on_signal(self) -> None:
         """End the process, or end it without waiting for anything more."""
         if self.stop.is_set():
-            logger.warning("a second signal: ending at once, without waiting for bindings")
+            logger.warning("second signal: stopping at once, without waiting for bindings")
             self._exit_process(ENDED_AT_ONCE)
         else:
-            logger.info("ending: bindings under way are finished first")
+            logger.info("stopping: bindings in progress are finished first")
         self.stop.set()
 
 
@@ -95,4 +95,4 @@ async def run_together(stop: asyncio.Event, **runs: Coroutine[Any, Any, None]) -
             ended = f'the task "{task.get_name()}" ended: {in_words(error)}'
             raise SchedulerError(ended) from error
     if early:
-        raise SchedulerError(f'the task "{early[0]}" ended unasked')
+        raise SchedulerError(f'the task "{early[0]}" ended unexpectedly')

@@ -82,33 +82,27 @@ class _Command(Protocol):
         ...
 
 
+_GROUPS: Final[Mapping[str, Mapping[str, _Command]]] = {
+    "look at a cluster": {
+        "explain": explain,
+        "queue": listings.QUEUE,
+        "decisions": listings.DECISIONS,
+        "nodes": listings.NODES,
+        "devices": listings.DEVICES,
+        "page": page,
+        "doctor": doctor,
+        "dump": dump,
+    },
+    "predict a change": {"what-if": what_if, "shadow": shadow, "plan": plan, "decide": decide},
+    "try it on this machine": {"up": up, "down": down, "demo": demo, "cluster": cluster},
+    "change profiles": {"profile": profile, "promote": promote, "convert": convert},
+    "measure": {"simulate": simulate, "record": record, "bench": bench},
+    "run the operator": {"run": run, "leave": leave},
+    "other commands": {"version": version, "completion": completion},
+}
+"""The commands by what one wants of them, in the order in which help lists them."""
 _COMMANDS: Final[Mapping[str, _Command]] = {
-    "run": run,
-    "cluster": cluster,
-    "demo": demo,
-    "up": up,
-    "down": down,
-    "explain": explain,
-    "queue": listings.QUEUE,
-    "decisions": listings.DECISIONS,
-    "nodes": listings.NODES,
-    "devices": listings.DEVICES,
-    "what-if": what_if,
-    "dump": dump,
-    "doctor": doctor,
-    "page": page,
-    "shadow": shadow,
-    "promote": promote,
-    "profile": profile,
-    "decide": decide,
-    "convert": convert,
-    "leave": leave,
-    "record": record,
-    "simulate": simulate,
-    "plan": plan,
-    "bench": bench,
-    "version": version,
-    "completion": completion,
+    name: command for group in _GROUPS.values() for name, command in group.items()
 }
 _ELSEWHERE: Final[Mapping[str, str]] = {
     "--verbose": "--log-level=debug",
@@ -177,7 +171,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         return completion.print_candidates(build_parser(), words[1:])
     try:
         try:
-            options = build_parser().parse_args(words)
+            # The program's name alone asks what there is.
+            options = build_parser().parse_args(words or ["--help"])
             options.command_line = words  # for a command that starts itself again (`up --detach`)
             configure(options.log_level, options.log_format)
             file_limits.allow(options.file_limits)
@@ -308,6 +303,32 @@ class _Parser(argparse.ArgumentParser):
         return suggestion(option, known)
 
 
+class _Program(_Parser):
+    """The parser of the program itself, whose help lists the commands in groups."""
+
+    @override
+    def format_help(self) -> str:
+        formatter = self._get_formatter()
+        formatter.add_text(self.description)
+        listed = {
+            each.dest: each
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001 lines of its list
+            for each in action._get_subactions()  # noqa: SLF001 as above
+        }
+        for title, group in _GROUPS.items():
+            formatter.start_section(title)
+            formatter.add_arguments([listed.pop(name) for name in group])
+            is_last = title == [*_GROUPS][-1]
+            formatter.add_arguments(listed.values() if is_last else ())
+            formatter.end_section()
+        formatter.add_text(
+            f"`{self.prog} COMMAND --help` prints the options of a command, with examples; "
+            f"`{self.prog} --version` prints the version."
+        )
+        return formatter.format_help()
+
+
 _EXAMPLES: Final = "examples:"
 
 
@@ -321,11 +342,14 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 def build_parser() -> argparse.ArgumentParser:
     """Every command with its options."""
-    parser = _Parser(
+    parser = _Program(
         prog="stellwerk", description="A Kubernetes scheduler that explains its decisions."
     )
     parser.add_argument("--version", action="version", version=f"stellwerk {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    # The parsers of commands are of the class that lists no groups.
+    commands = parser.add_subparsers(
+        title="commands", required=True, metavar="COMMAND", parser_class=_Parser
+    )
     for name, module in _COMMANDS.items():
         text = module.HELP
         command = commands.add_parser(
@@ -339,27 +363,29 @@ def build_parser() -> argparse.ArgumentParser:
             "--log-level",
             choices=list(LEVELS),
             default="info",
-            help="how much to log (default: %(default)s)",
+            help="log level (default: %(default)s)",
         )
         command.add_argument(
             "--log-format",
             choices=["text", "json"],
             default="text",
-            help="lines for people, or one JSON object a line (default: text)",
+            help="log format: lines for people, or one JSON object per line (default: text)",
         )
         command.add_argument(
             file_limits.OPTION,
             type=WholeNumber(1, file_limits.MAX_TIMES),
             default=1,
             metavar="TIMES",
-            help="read files so many times as large as without it (default: %(default)s)",
+            help="multiply the size limits of input files by this number (default: %(default)s)",
         )
         module.add_arguments(command)
         _add_examples_of_actions(command, module.EXAMPLES)
         command.set_defaults(command=module.run)
     text = "print the options of a command, with examples"
     helping = commands.add_parser("help", help=text, description=f"{text[0].upper()}{text[1:]}.")
-    helping.add_argument("words", nargs="*", metavar="COMMAND", help="as `plan defrag`")
+    helping.add_argument(
+        "words", nargs="*", metavar="COMMAND", help="a command, such as `plan defrag`"
+    )
     helping.set_defaults(
         log_level="warning",
         log_format="text",

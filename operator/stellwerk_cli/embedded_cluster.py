@@ -298,14 +298,14 @@ def _last_words(cluster: EmbeddedCluster, data: DataDirectory | None) -> str:
     store = cluster.store
     objects = sum(len(store.collection(name)) for name in store.names())
     if data is None:
-        return f"gone with the process: {objects} objects; --data-dir would keep them"
+        return f"lost with the process: {objects} objects; --data-dir would keep them"
     try:
         data.close()
     except OSError as error:
         return f"the last changes may not be in {data.path}: {error.strerror}"
     return (
-        f"kept in {data.path}: {objects} objects at version {store.revision}; gone: the history "
-        "of changes, so that watches and pages of lists begin anew"
+        f"kept in {data.path}: {objects} objects at version {store.revision}. The history of "
+        "changes is gone, so watches and paged lists start again"
     )
 
 

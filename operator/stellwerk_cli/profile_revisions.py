@@ -146,7 +146,9 @@ async def roll_back(client: ClusterClient, rollback: Rollback, *, dry_run: bool)
         before["metadata"].get("uid"),
         before.get("spec"),
     ):
-        raise Conflict(f"replace {path}", 409, "Conflict", "it was edited meanwhile: look again")
+        raise Conflict(
+            f"replace {path}", 409, "Conflict", "it was edited meanwhile: run the command again"
+        )
     query = "?dryRun=All" if dry_run else ""
     await replace_profile(
         client, present, lambda profile: {**profile, "spec": rollback.after["spec"]}, query

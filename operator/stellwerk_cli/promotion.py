@@ -106,7 +106,9 @@ async def promote(client: ClusterClient, planned: Promotion, *, dry_run: bool = 
     # The operator writes the status all the time: only other specs are an edit in between.
     present = await prepare_promotion(client, name)
     if _written(present) != _written(planned):
-        raise Conflict(f"replace {_path(name)}", 409, "Conflict", "edited meanwhile: look again")
+        raise Conflict(
+            f"replace {_path(name)}", 409, "Conflict", "edited meanwhile: run the command again"
+        )
     shadow, query = present.shadow, "?dryRun=All" if dry_run else ""
     if not (planned.resumed or dry_run):
         noted = _noted(present.active, present.shadow, planned.former_spec, 0)
@@ -183,8 +185,8 @@ def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:
 
 def _damaged(name: str) -> SchedulerError:
     return SchedulerError(
-        f"the annotation {PROMOTION_ANNOTATION} of SchedulerProfile {name} is not what a promotion "
-        "writes of these profiles as they are; without it, promoting begins anew"
+        f"the annotation {PROMOTION_ANNOTATION} of SchedulerProfile {name} does not match these "
+        "profiles as they are. Remove it to start the promotion again"
     )
 
 

@@ -75,9 +75,9 @@ def _access(kubeconfig: Path) -> tuple[str, str, ssl.SSLContext | None]:
         )
         raise ConfigurationError(text) from error
     except (yaml.YAMLError, LookupError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{kubeconfig}: no kubeconfig of this command") from error
+        raise ConfigurationError(f"{kubeconfig}: not a kubeconfig of this command") from error
     if not str(url).startswith(("http://", "https://")):
-        raise ConfigurationError(f"{kubeconfig}: {url} is no URL of a cluster")
+        raise ConfigurationError(f"{kubeconfig}: {url} is not the URL of a cluster")
     authority = cluster.get("certificate-authority-data")
     if not authority:
         return url, token, None

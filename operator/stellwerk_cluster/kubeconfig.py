@@ -120,7 +120,7 @@ class KubeconfigFile:
         own = _parsed(content)
         with _locked(self.path):
             if _content(self.path) != self._found:
-                raise FileExistsError(errno.EEXIST, "another file is there by now", str(self.path))
+                raise FileExistsError(errno.EEXIST, "another file is there now", str(self.path))
             whole = content
             if self._kept is not None:
                 document = _parsed(self._kept)
@@ -186,7 +186,7 @@ def _content(path: Path) -> bytes | None:
     try:
         status = os.fstat(opened)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
-            raise ConfigurationError(f"cannot write {path}: it is no regular file, or too large")
+            raise ConfigurationError(f"cannot write {path}: it is not a regular file, or too large")
         return b"".join(iter(lambda: os.read(opened, _MAX_FILE_BYTES), b""))
     finally:
         os.close(opened)
@@ -204,7 +204,7 @@ def _kept(path: Path, found: bytes, *, force: bool) -> bytes | None:
     except ValueError:
         if force:
             return None
-        raise ConfigurationError(f"{path} is there and is no kubeconfig: {other} it") from None
+        raise ConfigurationError(f"{path} exists and is not a kubeconfig: {other} it") from None
     entries = [_entry(document, section, name) for section, name in _OWN.items()]
     if force:
         return found
@@ -219,7 +219,7 @@ def _kept(path: Path, found: bytes, *, force: bool) -> bytes | None:
         and (context is None or _scalar(_child(context, "context"), "cluster") == CONTEXT)
     )
     if not is_own:
-        message = f"{path} has entries named {CONTEXT} that are none of this command's"
+        message = f"{path} has entries named {CONTEXT} that this command did not write"
         raise ConfigurationError(f"{message}: {other} them")
     if at.port is not None and _answers(at.port):
         message = f"{path} leads to a cluster that is running at {server}"
@@ -258,7 +258,7 @@ def _parsed(content: bytes) -> MappingNode:
         items = _child(document, section)
         is_absent = items is None or (isinstance(items, ScalarNode) and items.value in _NULLS)
         if not is_absent and not isinstance(items, SequenceNode):
-            raise ValueError(f"{section} is no list")
+            raise ValueError(f"{section} is not a list")
     return document
 
 
@@ -368,7 +368,7 @@ def _link(temporary: Path, path: Path) -> None:
     try:
         path.hardlink_to(temporary)
     except FileExistsError as error:
-        raise FileExistsError(errno.EEXIST, "another file is there by now", str(path)) from error
+        raise FileExistsError(errno.EEXIST, "another file is there now", str(path)) from error
     except OSError:
         # A file system without such links.
         if os.path.lexists(path):

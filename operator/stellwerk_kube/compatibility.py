@@ -93,8 +93,13 @@ RECORDED: Final = PatchRelease(Release.V1_36, 2)
 
 
 def decided_as(releases: Iterable[str]) -> str:
-    """The releases of Kubernetes that decisions followed, each once, in a line."""
-    return f"decided as Kubernetes {', '.join(dict.fromkeys(releases))}"
+    """The sentence that says which releases of Kubernetes decisions follow, each release once."""
+    return f"decisions follow Kubernetes {', '.join(dict.fromkeys(releases))}"
+
+
+def decided_by_default(release: str) -> str:
+    """The sentence that says which release decisions follow if a profile names none."""
+    return f"{decided_as([release])} unless a profile names a release"
 
 
 def release_named(text: str, patches: Patches = NEWEST_PATCHES) -> PatchRelease:
@@ -140,7 +145,7 @@ def patches_of(text: str) -> Patches:
     for each in text.split(","):
         found = _NAME.fullmatch(each)
         if found is None or found[2] is None:
-            raise ConfigurationError(f"{each!r} is no patch release such as {RECORDED}")
+            raise ConfigurationError(f"{each!r} is not a patch release such as {RECORDED}")
         if f"1.{found[1]}" in RELEASES:
             release = Release(int(found[1]))
             patches[release] = min(int(found[2]), NEWEST_PATCHES[release])
@@ -531,12 +536,12 @@ class ReleaseRule(StrEnum):
     SCORE_STORAGE_CAPACITY = "VolumeBinding scores nodes by the capacity of their storage"
     REQUIRE_CSI_DRIVER = "NodeVolumeLimits refuses nodes without a driver that asks for it"
     RESIZE_BY_SUMS = "A resized pod requests the largest of three sums"
-    COUNT_IMAGE_VOLUMES = "ImageLocality divides by image volumes, too"
+    COUNT_IMAGE_VOLUMES = "ImageLocality also divides by image volumes"
     NAME_PREEMPTION_PLACEMENT = "Preemption names the node and the number of victims"
     NO_TEXT_WITHOUT_CLAIMS = "DynamicResources says nothing in PostFilter of a pod without claims"
     GROUP_PRIORITY_AGREES = "Members have the group's priority, which is 0 where it has none"
     GATES_SPEAK_AS_UPSTREAM = "Members that wait for their group say so in upstream's words"
-    STOP_IN_VAIN = "A group's attempt ends when too few of its members can be placed any more"
+    STOP_IN_VAIN = "A group's attempt ends as soon as too few of its members can still be placed"
     GROUP_PREEMPTS_ONCE = (
         "A group is placed once without its victims, which return while its members stay there"
     )
@@ -572,7 +577,7 @@ class ReleaseRule(StrEnum):
         "A PodDisruptionBudget with an empty selector counts every pod of its namespace"
     )
     ABSENT_SELECTOR_TAINTS_NOTHING = "A DeviceTaintRule without deviceSelector taints no device"
-    SHARED_IS_NOT_FREE = "A device of which a share is in use is given to no claim exclusively"
+    SHARED_IS_NOT_FREE = "A device with a share in use is not given to a claim exclusively"
     ALL_REFUSES_ITS_NODE = "All refuses the node whose pool is incomplete or invalid, and no other"
     CAPACITIES_HAVE_TWO_NAMES = "A capacity is meant by its short name and by its driver's, alike"
     OFFER_WITHOUT_VICTIMS = (

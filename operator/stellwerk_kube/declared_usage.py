@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _HOUR_MINUTES: Final = 60
-_MOST_PERCENT: Final = 1000
+_MAX_PERCENT: Final = 1000
+"""Percent of its usual usage that a pod may declare for a time of day."""
 _DAY_MINUTES: Final = 24 * _HOUR_MINUTES
 _FOLLOWS_LOAD: Final = frozenset(("cpu", "memory", "pids"))
 """Resources that a pod gives back when its load falls; what it has stored, it keeps."""
@@ -53,7 +54,7 @@ def parse_load(text: str) -> tuple[LoadStep, ...]:
     """
     steps = sorted(_step(part.strip()) for part in text.split(",")) if text.strip() else []
     if len({step.minute for step in steps}) < len(steps):
-        raise ValueError("a time stands twice")
+        raise ValueError("a time occurs twice")
     return tuple(steps)
 
 
@@ -64,8 +65,8 @@ def _step(text: str) -> LoadStep:
         raise ValueError(f"{text[:40]}: expected a step like 08:00=100%")
     step = LoadStep(int(hour) * _HOUR_MINUTES + int(minute), int(percent[:-1]))
     in_a_day = 0 <= int(minute) < _HOUR_MINUTES and 0 <= step.minute < _DAY_MINUTES
-    if not in_a_day or not 0 <= step.percent <= _MOST_PERCENT:
-        raise ValueError(f"{text[:40]}: not a time of day, or not 0% to {_MOST_PERCENT}%")
+    if not in_a_day or not 0 <= step.percent <= _MAX_PERCENT:
+        raise ValueError(f"{text[:40]}: not a time of day, or not 0% to {_MAX_PERCENT}%")
     return step
 
 
@@ -80,7 +81,7 @@ def at_load(usage: Mapping[str, int], load: str, now: datetime) -> Mapping[str, 
         return usage
     minute = now.hour * _HOUR_MINUTES + now.minute
     # Before the first step of the day, the last one of the day before holds.
-    percent = steps[bisect_right(steps, (minute, _MOST_PERCENT)) - 1].percent
+    percent = steps[bisect_right(steps, (minute, _MAX_PERCENT)) - 1].percent
     return {
         name: amount * percent // 100 if name in _FOLLOWS_LOAD else amount
         for name, amount in usage.items()

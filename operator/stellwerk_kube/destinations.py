@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, TypeAlias
+from urllib.request import getproxies, proxy_bypass
 
 from yarl import URL
 
@@ -78,9 +79,11 @@ class UrlPrefix:
             return cls(text.partition(":")[0], "", 0, "/")
         url = URL(text)
         if url.scheme not in _SCHEMES or not url.host or url.query_string or url.fragment:
-            raise ValueError(f"{text!r} is no http or https URL with a host and perhaps a path")
+            raise ValueError(
+                f"{text!r} is not an http or https URL of a host, with or without a path"
+            )
         if url.user is not None:
-            raise ValueError("a URL prefix has no user")
+            raise ValueError("a URL prefix must not have a user")
         return cls(url.scheme, _host(url), url.port or 0, url.path)
 
     def begins(self, url: URL) -> bool:
@@ -117,7 +120,7 @@ class Destinations:
             return ""
         url = _url(text)
         if url is None:
-            return "it is no URL"
+            return "it is not a URL"
         host = _host(url)
         literal, service = _literal(host), self.service(host)
         if literal is not None and (reason := self._never(literal, url.port or 0)):
@@ -151,7 +154,7 @@ class Destinations:
         if self.by_proxy(text):
             return ""
         service = self.service(_host(URL(text))).rstrip(".")
-        return f"{service} is no Service now; {FLAG} of stellwerk run grants what is none"
+        return f"{service} is not a Service now; {FLAG} of stellwerk run grants other addresses"
 
     def by_proxy(self, text: str) -> bool:
         """Whether the environment's proxy may be asked for a URL: it is not for Services."""
@@ -239,6 +242,19 @@ def hosts_refusal(hosts: str, where: str, urls: Iterable[str]) -> str:
             doubt = f"; the list there is longer than {MAX_HOSTS_CHARACTERS} characters"
         return f"{where} has to name {shown(str(url.origin()))}{doubt}"
     return ""
+
+
+def environment_proxy(url: str) -> URL | None:
+    """Return the proxy of the environment for a URL; asked once, it is slow to ask.
+
+    aiohttp's `trust_env` would ask for each request, and would send the user and password that a
+    `.netrc` has for the host, or for any host, to an address that a profile names.
+    """
+    parsed = URL(url)
+    proxy = getproxies().get(parsed.scheme)
+    if proxy is None or parsed.host is None or proxy_bypass(parsed.host):
+        return None
+    return URL(proxy)
 
 
 def without_user(url: str) -> str:

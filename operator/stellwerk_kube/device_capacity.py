@@ -15,7 +15,8 @@ from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.quantity import binary_quantity, canonical_quantity, parse_quantity
 
 _THOUSAND: Final = 1000
-_LARGEST: Final = (1 << 63) - 1
+_MAX_AMOUNT: Final = (1 << 63) - 1
+"""The largest amount of a capacity: the highest int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def consumption(
 
 def _is_usual(amount: Amount) -> bool:
     """Whether an integer of 64 bits holds the amount, and it is not negative."""
-    return 0 <= amount.value <= _LARGEST
+    return 0 <= amount.value <= _MAX_AMOUNT
 
 
 def fits(

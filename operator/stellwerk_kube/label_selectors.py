@@ -164,7 +164,7 @@ def _check(errors: Iterable[str]) -> None:
 def key_errors(key: str) -> Iterator[str]:
     """Yield what is wrong with the key of a requirement."""
     if not is_qualified_name(key):
-        yield f'"{key}" is no label key'
+        yield f'"{key}" is not a label key'
 
 
 def value_errors(key: str, operator: str, values: Sequence[str]) -> Iterator[str]:
@@ -173,9 +173,9 @@ def value_errors(key: str, operator: str, values: Sequence[str]) -> Iterator[str
         yield f"{key} {operator}: the set of values is empty"
     for value in values:
         if operator in COMPARISONS and parse_integer(value) is None:
-            yield f'{key} {operator}: "{value}" is no integer'
+            yield f'{key} {operator}: "{value}" is not an integer'
         elif not is_label_value(value):
-            yield f'{key} {operator}: "{value}" is no label value'
+            yield f'{key} {operator}: "{value}" is not a label value'
 
 
 @dataclass(frozen=True, slots=True)

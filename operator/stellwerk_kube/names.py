@@ -46,8 +46,10 @@ _SECONDS: Final = {
     "h": 3600.0,
 }
 
-_LONGEST_MISSPELT: Final = 128
-"""A longer name is compared with nothing: what that costs grows with its square."""
+_MAX_ALIKE_NAMES: Final = 3
+"""Names that are compared by their edits: difflib ranks a swap behind a letter that is missing."""
+_MAX_MISSPELT_CHARACTERS: Final = 128
+"""Characters of a name that is compared with others: what that costs grows with its square."""
 
 
 def is_label_value(value: str) -> bool:
@@ -115,24 +117,33 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def misspelt(name: str, known: Iterable[str]) -> str | None:
     """The known name that this one may be a misspelling of; None: there is none."""
-    if len(name) > _LONGEST_MISSPELT:
+    if len(name) > _MAX_MISSPELT_CHARACTERS:
         return None
     by_lower = {candidate.lower(): candidate for candidate in known}
-    close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    if not close or _edits(name.lower(), close[0]) > (len(name) + 2) // 3:
+    # difflib knows no swapped letters: of the few names that it finds alike, edits choose.
+    close = get_close_matches(name.lower(), by_lower, n=_MAX_ALIKE_NAMES, cutoff=0.6)
+    best = min(close, key=lambda each: _edits(name.lower(), each), default="")
+    if not close or _edits(name.lower(), best) > (len(name) + 2) // 3:
         return None
-    return by_lower[close[0]]
+    return by_lower[best]
 
 
 def _edits(before: str, after: str) -> int:
-    """Return how many letters have to be added, dropped or replaced (Levenshtein's distance)."""
-    row = list(range(len(after) + 1))
+    """Return how many letters have to be added, dropped, replaced or swapped with the next.
+
+    The distance of optimal string alignment: a row of its table for each letter of `before`.
+    """
+    rows = [list(range(len(after) + 1))]
     for count, letter in enumerate(before, 1):
-        diagonal, row[0] = row[0], count
+        last, row = rows[-1], [count]
         for place, other in enumerate(after, 1):
-            cheapest = min(diagonal + (letter != other), row[place] + 1, row[place - 1] + 1)
-            diagonal, row[place] = row[place], cheapest
-    return row[-1]
+            cheapest = min(last[place - 1] + (letter != other), last[place] + 1, row[-1] + 1)
+            is_swapped = before[count - 2 : count] == after[place - 2 : place][::-1]
+            if count > 1 and place > 1 and is_swapped:
+                cheapest = min(cheapest, rows[-2][place - 2] + 1)
+            row.append(cheapest)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 _MINUTE: Final = 60

@@ -41,12 +41,14 @@ _DESCRIBING_DOMAINS: Final = (
 _NOTHING: Final[Mapping[str, Any]] = {}
 _TOPOLOGY_DOMAIN: Final = "topology."
 """With this a domain begins whose labels say where a node is, as those of CSI drivers."""
-_MANY_TEXTS: Final = 1 << 16
-_MANY_AMOUNTS: Final = 1 << 10
+_MAX_SHARED_TEXTS: Final = 1 << 16
+"""Texts of nodes that are shared at a time. Above it, all are forgotten, and shared anew."""
+_MAX_SHARED_AMOUNTS: Final = 1 << 10
 """Amounts that are shared at a time; nodes that make up more cost their own memory."""
-_LONGEST_TEXT: Final = 512
-_LONGEST_AMOUNTS: Final = 4096
-"""In bytes of JSON."""
+_MAX_SHARED_CHARACTERS: Final = 512
+"""Characters of a text that is shared. Longer ones are each node's own."""
+_MAX_SHARED_AMOUNTS_BYTES: Final = 4096
+"""Bytes of JSON of the amounts that are shared."""
 _texts: dict[str, str] = {}
 _conditions_of: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 _MAX_CONDITION_CHARACTERS: Final = 1 << 10
@@ -171,7 +173,7 @@ def _conditions(conditions: object) -> Mapping[str, str]:
     key = tuple(found.items())
     if sum(len(type_) + len(status) for type_, status in key) > _MAX_CONDITION_CHARACTERS:
         return found
-    if len(_conditions_of) >= _MANY_AMOUNTS:
+    if len(_conditions_of) >= _MAX_SHARED_AMOUNTS:
         _conditions_of.clear()
     return _conditions_of.setdefault(key, found)
 
@@ -181,9 +183,9 @@ def _shared(text: str) -> str:
 
     Each copy would cost 60 bytes and more. Longer ones than a node has need of are not kept.
     """
-    if len(text) > _LONGEST_TEXT:
+    if len(text) > _MAX_SHARED_CHARACTERS:
         return text
-    if len(_texts) >= _MANY_TEXTS:
+    if len(_texts) >= _MAX_SHARED_TEXTS:
         _texts.clear()
     return _texts.setdefault(text, text)
 
@@ -197,9 +199,9 @@ def _amounts(quantities: JsonObject | None) -> Mapping[str, int]:
             resource: max(0, resource_amount(resource, quantity))
             for resource, quantity in (quantities or {}).items()
         }
-        if len(_amounts_of) >= _MANY_AMOUNTS:
+        if len(_amounts_of) >= _MAX_SHARED_AMOUNTS:
             _amounts_of.clear()
-        if len(key) <= _LONGEST_AMOUNTS:
+        if len(key) <= _MAX_SHARED_AMOUNTS_BYTES:
             _amounts_of[packed(key)] = found
     return found
 

@@ -137,7 +137,8 @@ _DECIMAL: Final = {
     18: "E",
 }
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_LARGEST_BINARY_STEP: Final = 1024
+_MIN_BINARY_SUFFIX: Final = 1024
+"""The lowest amount that gets a binary suffix."""
 
 
 def canonical_quantity(text: str | float) -> str:
@@ -166,7 +167,7 @@ def quantity_text(value: Fraction, like: str = "") -> str:
 
 def binary_quantity(value: Fraction) -> str:
     """The canonical form of an amount that is written in powers of 1024."""
-    if abs(value) < _LARGEST_BINARY_STEP:
+    if abs(value) < _MIN_BINARY_SUFFIX:
         return _decimal(value, exponent_form=False)
     whole, step = -(-value // 1), 0
     while whole % 1024 == 0 and step + 1 < len(_BINARY):

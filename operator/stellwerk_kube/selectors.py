@@ -24,7 +24,7 @@ _BY_OPERATOR: Final[dict[str, Callable[[str | None, frozenset[str]], bool]]] = {
     "DoesNotExist": lambda value, _: value is None,
 }
 _COMPARISONS: Final[dict[str, Callable[[int, int], bool]]] = {"Gt": gt, "Lt": lt}
-_MOST_DIGITS: Final = 19
+_MAX_DIGITS: Final = 19
 """Digits of a number that fits in 64 bits."""
 
 
@@ -36,7 +36,7 @@ def parse_integer(text: str) -> int | None:
     digits = text[1:] if text[:1] in {"+", "-"} else text
     if not digits.isascii() or not digits.isdigit():
         return None
-    if len(digits) > _MOST_DIGITS and len(digits.lstrip("0")) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS and len(digits.lstrip("0")) > _MAX_DIGITS:
         return None
     number = int(digits.lstrip("0") or "0")
     if text.startswith("-"):

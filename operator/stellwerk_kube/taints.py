@@ -14,7 +14,9 @@ NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 UNSCHEDULABLE_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
-_MANY_COMPARISONS: Final = 256
+_MAX_COMPARISONS: Final = 256
+"""Comparisons of taints with tolerations that are made one by one. Beyond it, tolerations are
+looked up by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def untolerated(
 ) -> list[Taint]:
     """The taints of the given effects that no toleration stands, in order."""
     considered = [taint for taint in taints if taint.effect in effects]
-    if len(considered) * len(tolerations) > _MANY_COMPARISONS:
+    if len(considered) * len(tolerations) > _MAX_COMPARISONS:
         return _untolerated_of_many(considered, tolerations)
     return [
         taint

@@ -58,7 +58,7 @@ with the square of them, and refuses to print more than 4,300.
 """
 MAX_FREE_PARTS: Final = 100_000
 """Parts of a document that aliases and merged keys may always make."""
-MAX_GROWTH: Final = 10
+MAX_PARTS_PER_BYTE: Final = 10
 """Parts that aliases may make for each byte of a text, beyond `MAX_FREE_PARTS`."""
 MAX_FREE_JSON_VALUES: Final = 500_000
 """Values in a JSON text that are read however short it is. Each may take 150 bytes in memory."""
@@ -71,7 +71,7 @@ _MAX_LOOKAHEAD: Final = 4096
 1,024 characters ahead for the colon of a key.
 """
 TEMPLATE: Final = (
-    "a template ({{ … }}), which is no manifest yet: render it first, as with `helm template`"
+    "a template ({{ … }}), which is not a manifest yet: render it first, as with `helm template`"
 )
 _TEMPLATE_MARKS: Final = ("{{", "{%")
 _LOGS_BEGIN: Final = b"==== START logs for "
@@ -94,7 +94,7 @@ SIMULATOR_CONFIG: Final = "schedulerConfig"
 """The field of such an export that holds a KubeSchedulerConfiguration."""
 _RECORD_FIELDS: Final = frozenset({"time", "event", "resource"})
 ABOUT_RECORD: Final = (
-    "a record of kube-scheduler-simulator, which holds changes and no objects: "
+    "a record of kube-scheduler-simulator, which holds changes instead of objects: "
     "`stellwerk record` records for replays, and `kubectl get -o yaml` lists objects"
 )
 MAX_NAMED_TEMPLATES: Final = 3
@@ -164,7 +164,7 @@ def _float(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (a
         return str(node.value)
     value: float = loader.construct_yaml_float(node)
     if not math.isfinite(value):
-        problem = f"{node.value} is no number that JSON can say"
+        problem = f"{node.value} is not a number that JSON can hold"
         raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
     return value
 
@@ -177,7 +177,7 @@ def _binary(loader: Any, node: yaml.ScalarNode) -> JsonValue:  # noqa: ANN401  (
     try:
         return base64.b64decode(loader.construct_scalar(node)).decode()
     except (binascii.Error, ValueError):
-        problem = "!!binary is no text in base64"
+        problem = "!!binary is not base64"
         raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
@@ -249,7 +249,7 @@ class ApiValues(yaml.constructor.SafeConstructor):
 
 def _refused(_loader: Any, node: yaml.Node) -> JsonValue:  # noqa: ANN401  (any loader)
     raise yaml.constructor.ConstructorError(
-        None, None, f"{node.tag.rpartition(':')[2]} is no kind of value in JSON", node.start_mark
+        None, None, f"{node.tag.rpartition(':')[2]} is not a value of JSON", node.start_mark
     )
 
 
@@ -316,7 +316,7 @@ def check_growth(value: JsonValue, size_bytes: int, max_depth: int = MAX_DEPTH) 
         UnreadableYaml: it does, or contains itself, or its aliases nest too deeply.
     """
     parts = _parts(value, {}, max_depth + 1)
-    if parts > MAX_FREE_PARTS and parts > MAX_GROWTH * size_bytes:
+    if parts > MAX_FREE_PARTS and parts > MAX_PARTS_PER_BYTE * size_bytes:
         raise UnreadableYaml("document contains excessive aliasing")
     return parts
 
@@ -413,7 +413,7 @@ def read_kinds(at: str, file: Path, kinds: Sequence[str]) -> list[JsonObject]:
     """
     found = read_objects(file)
     if not found:
-        raise ConfigurationError(f"{at}: there is no manifest in it")
+        raise ConfigurationError(f"{at}: it contains no manifest")
     for obj in found:
         kind = obj.get("kind")
         if not kind:
@@ -456,12 +456,10 @@ def json_stream(text: str) -> list[object]:
     """The JSON values of a text, one behind the other, without the logs of containers between them.
 
     Raises:
-        json.JSONDecodeError: a value is no JSON, or there is none, or very many for the length.
+        json.JSONDecodeError: a value is not JSON, or there is none, or very many for the length.
         RecursionError: a value nests too deeply.
     """
-    most = allowed(MAX_FREE_JSON_VALUES + len(text) // MIN_BYTES_PER_JSON_VALUE)
-    if text.count(",") > most:
-        reason = too_much(f"{most:,} values in {len(text) >> 10} KiB")
+    if (reason := too_many_values(text.count(","), len(text))) is not None:
         raise json.JSONDecodeError(reason, text, 0)
     with contextlib.suppress(orjson.JSONDecodeError):
         return [orjson.loads(text)]
@@ -489,8 +487,14 @@ def json_stream(text: str) -> list[object]:
     return found
 
 
+def too_many_values(commas: int, size: int) -> str | None:
+    """Return why a JSON text is not parsed that has so many commas for its size; None: it is."""
+    most = allowed(MAX_FREE_JSON_VALUES + size // MIN_BYTES_PER_JSON_VALUE)
+    return too_much(f"{most:,} values in {size >> 10} KiB") if commas > most else None
+
+
 def _no_json(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def check_depth(
@@ -597,10 +601,10 @@ def check_form(at: str, obj: JsonObject) -> JsonObject:
     """
     for name in ("kind", "apiVersion"):
         if not isinstance(obj.get(name, ""), str | None):
-            raise ConfigurationError(f"{at}: the {name} of an object is no text")
+            raise ConfigurationError(f"{at}: the {name} of an object is not a string")
     if not isinstance(obj.get("metadata"), dict | None):
         kind = obj.get("kind") or "object"
-        raise ConfigurationError(f"{at}, {kind} without a name: its metadata are no object")
+        raise ConfigurationError(f"{at}, {kind} without a name: its metadata is not an object")
     return obj
 
 
@@ -617,7 +621,7 @@ def flattened(at: str, document: object) -> Iterator[JsonObject]:
         typed = {"apiVersion": document["apiVersion"]} if kind and "apiVersion" in document else {}
         for item in document["items"]:
             if not isinstance(item, dict):
-                raise ConfigurationError(f"{at}: an item of a List is no object")
+                raise ConfigurationError(f"{at}: an item of a List is not an object")
             yield from flattened(at, {"kind": kind} | typed | item)
     elif document.get("items", 0) is None and str(document.get("kind", "")).endswith("List"):
         return
@@ -656,17 +660,17 @@ def objects_of_export(document: JsonObject) -> list[JsonObject]:
 
 
 def about_document(document: object) -> str:
-    """The kind of a document that is no object, for the message that refuses it."""
+    """The kind of a document that is not an object, for the message that refuses it."""
     if isinstance(document, list):
         if any(isinstance(each, dict) and each.keys() & _PERF_FIELDS for each in document):
             return _about_perf(document)
         parts = "1 part" if len(document) == 1 else f"{len(document)} parts"
-        return f"a document is no object, but a list of {parts}"
+        return f"a document must be an object, not a list of {parts}"
     if not isinstance(document, str):
-        return f"a document is no object, but {document}"
+        return f"a document must be an object, not {document}"
     text = " ".join(document[: 2 * MAX_SHOWN_CHARACTERS].split())[:MAX_SHOWN_CHARACTERS]
     hint = "; traces in CSV are read by simulate and plan" if text.count(",") > 1 else ""
-    return f"a document is no object, but the text {text!r}{hint}"
+    return f"a document must be an object, not the text {text!r}{hint}"
 
 
 def _about_perf(cases: list[object]) -> str:
@@ -674,6 +678,6 @@ def _about_perf(cases: list[object]) -> str:
     named = dict.fromkeys(re.findall(r"'(\S+\.yaml)'", repr(cases)))
     files = f", here {', '.join(list(named)[:MAX_NAMED_TEMPLATES])}" if named else ""
     return (
-        "a configuration of scheduler_perf, which holds no objects: give the manifests that its "
+        "a configuration of scheduler_perf, which holds no objects: pass the manifests that its "
         f"templates name{files}"
     )

@@ -108,7 +108,7 @@ class FitAnswer(PortAnswer):
     compatibility: str
     """The Kubernetes release that the simulations followed."""
     nodes: Mapping[str, int]
-    """Nodes of each shape, beside no other node: free room of the cluster does not count."""
+    """Nodes of each shape, without the cluster's nodes: their free room does not count."""
     cost: float
     bound: float
     """No set of these shapes costs less."""
@@ -116,7 +116,7 @@ class FitAnswer(PortAnswer):
     homeless: Mapping[str, str]
     """Pods that no shape holds even if it is empty, with the reason."""
     unplanned: Mapping[str, str] | None = None
-    """Pods that found no node beside the others, however many were added, with the reason."""
+    """Pods that found no node in addition to the others, with the reason."""
     assumed: Sequence[str] | None = None
     """Assumptions of the plan, and things that it leaves aside, a sentence each."""
     left_out: Mapping[str, str] | None = None
@@ -157,7 +157,7 @@ class DefragAnswer(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayDifference(PortAnswer):
-    """A decision that comes out otherwise than it was recorded."""
+    """A decision that differs from the recorded one."""
 
     pod: str
     attempt: int

@@ -207,11 +207,11 @@ def _check(obj: JsonObject) -> None:
     """Refuse what no plugin could read.
 
     Raises:
-        TypeError: a part of it is no object.
+        TypeError: a part of it is not an object.
     """
     for part in ("metadata", "spec", "status"):
         if not isinstance(obj.get(part) or {}, dict):
-            raise TypeError(f"{part} is no object")
+            raise TypeError(f"{part} is not an object")
 
 
 def _set_namespace(world: World, manifest: JsonObject) -> None:

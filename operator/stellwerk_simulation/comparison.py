@@ -71,7 +71,7 @@ class Difference:
         if self.more == 0:
             return "equal"
         if self.half_width is None:
-            return "one seed tells nothing"
+            return "one seed shows nothing"
         if abs(self.more) <= self.half_width:
             return "no difference shown"
         return "better" if (self.more > 0) == self.figure.more_is_better else "worse"

@@ -202,7 +202,7 @@ class Defragmentation:
             near = suggestion(goal.resource, offered)
             raise ConfigurationError(f"--gpu-resource: no node offers {goal.resource}{near}")
         if goal.number > most:
-            return f"no plan for {goal}: no node has so many {goal.resource}, the most is {most}"
+            return f"no plan for {goal}: no node has that many {goal.resource}; the most is {most}"
         return ""
 
     # --- what to begin with -----------------------------------------------------------------------
@@ -365,10 +365,12 @@ class Defragmentation:
             f"{number} pods stay: each {reason}" for reason, number in sorted(self._held().items())
         )
         hint = (
-            "" if self._cordon else "; with --cordon pods do not come back to the nodes they leave"
+            ""
+            if self._cordon
+            else "; with --cordon, pods do not return to the nodes that they leave"
         )
         return (
-            f"{text} (the search is bounded: that there is none is not proved)"
+            f"{text} (the search is limited, so there may be one)"
             + (f"; {held}" if held else "")
             + hint
         )

@@ -259,7 +259,7 @@ class Experiment:
         fate = "wait in the queue" if self.run_options.queues else "are dropped"
         return (
             f"{len(self.nodes):,} nodes and {len(self.pods):,} pods, {asked}. Pods come {come}; "
-            f"those that no node takes {fate}."
+            f"those that fit on no node {fate}."
         )
 
     def remarks(self, profiles: Sequence[str] = ()) -> list[str]:
@@ -277,13 +277,13 @@ class Experiment:
         }
         if lacking:
             name, what = next(iter(lacking.items()))
-            named = f"name what is not there and wait for it, such as {name} for {what}"
+            named = f"name objects that do not exist and wait for them, such as {name} for {what}"
             found.append(f"{len(lacking)} of {len(self.pods)} pods {named}")
         never_fit = pods_that_never_fit(self.pods, self.nodes)
         if never_fit:
             names = ", ".join(pod.name for pod in never_fit[:_MAX_NAMED_PODS])
             fate = "wait to the end" if self.run_options.queues else "are dropped"
-            fate = f"fit no node even if it is empty and {fate}"
+            fate = f"fit on no node, not even an empty one, and {fate}"
             found.append(f"{len(never_fit)} of {len(self.pods)} pods {fate}, {names} among them")
         return found
 

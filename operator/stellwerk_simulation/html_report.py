@@ -244,7 +244,7 @@ def page(
     for title, values in (compared or {}).items():
         bars += _bar_list(title, values, "{:,.0f}".format)
     if bars:
-        what = "Beside one another" if compared else "Profiles beside one another"
+        what = "Comparison" if compared else "Profiles compared"
         parts.append(f"<h2>{what}</h2><dl>{bars}</dl>")
     if any(run.capacity for run in results) and until_pct > 1:
         parts.append(f"<h2>By load asked for</h2>{plot(results, until_pct)}")

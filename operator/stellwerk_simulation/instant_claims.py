@@ -315,4 +315,4 @@ def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 a coro
     except StopIteration as ended:
         return ended.value
     coroutine.close()
-    raise LookupError("a claim waits for what no instant cluster does")
+    raise LookupError("a claim waits for an action that a simulation does not perform")

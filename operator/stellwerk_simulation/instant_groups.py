@@ -68,6 +68,9 @@ class InstantGroups:
             case Untried.TOO_FEW, _:
                 for each in taken.queued.values():
                     requeue_untried(world, each)
+                    # The operator keeps room until a controller has made the others; here it may
+                    # be that none does, and nothing would end it.
+                    world.queue.nominate(each.pod, "")
             case Untried.INADMISSIBLE, _:
                 requeue_inadmissible(world, members, taken.queued.values())
 

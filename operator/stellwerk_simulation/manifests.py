@@ -115,7 +115,7 @@ def _each_once(found: list[Named], source: str, kind: str) -> list[Named]:
     names: set[str] = set()
     for each in found:
         if each.name in names:
-            raise ConfigurationError(f"{source}: {kind} {each.name} stands there twice")
+            raise ConfigurationError(f"{source}: {kind} {each.name} occurs twice")
         names.add(each.name)
     return found
 

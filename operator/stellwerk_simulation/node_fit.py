@@ -72,7 +72,7 @@ class FitPlan:
     """Pods that no shape takes even if it is empty, and why."""
     placed: int
     unplanned: Mapping[str, str] = field(default_factory=dict)
-    """Pods that found no node beside the others, however many there were, and why."""
+    """Pods that found no node in addition to the others, however many there were, and why."""
     assumed: Sequence[str] = ()
     """Assumptions, and things that are left aside, in sentences."""
 
@@ -185,13 +185,13 @@ def _by_themselves(
         )
     sentences = []
     for names, what in (
-        (without_claims, "the volume claims that are not bound yet, or not in the input,"),
+        (without_claims, "the volume claims that are unbound or missing in the input,"),
         (in_groups, "the groups"),
         (with_devices, "the claims for devices"),
     ):
         if names:
             whose = names[0] if len(names) == 1 else f"{len(names)} pods, such as {names[0]},"
-            sentences.append(f"{what} of {whose} are left aside")
+            sentences.append(f"{what} of {whose} are ignored")
     return found, sentences
 
 
@@ -266,7 +266,7 @@ class _Search:
         self._world.cache.update_snapshot()
         if classes:
             self.assumed.append(
-                f"new nodes are taken to have room for every volume of {', '.join(classes)}: the "
+                f"new nodes are assumed to have room for every volume of {', '.join(classes)}: the "
                 "driver says how much there is when a node is there"
             )
 
@@ -473,7 +473,7 @@ class _Search:
             made = self._maker.pod(pod)
             key = made.spec, made.volumes
             if late:
-                found[pod.name] = "the time was over before a node was found for it"
+                found[pod.name] = "the time ran out before a node was found for it"
                 continue
             if key not in reasons:
                 failure = decide(world, made, served).failure

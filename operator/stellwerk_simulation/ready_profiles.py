@@ -74,7 +74,7 @@ def check_names_a_file(name: str, refusal: str) -> None:
         ConfigurationError: it is neither.
     """
     if Path(name).suffix not in {".yaml", ".yml", ".json"}:
-        message = f"{refusal}{suggestion(name, READY)}; ready are {', '.join(READY)}"
+        message = f"{refusal}{suggestion(name, READY)}; ready profiles are {', '.join(READY)}"
         raise ConfigurationError(f"{message}; a file's name ends in .yaml or .json")
 
 

@@ -99,7 +99,7 @@ def conclusion(first: str, second: str, placed: Difference) -> str:
     if placed.half_width is None:
         return (
             f"{second} placed {abs(share):.1f} % {word} pods than {first}: no difference shown, "
-            "one seed tells nothing"
+            "one seed shows nothing"
         )
     half = 100 * placed.half_width / placed.first if placed.first else 0.0
     low, high = sorted((abs(share) - half, abs(share) + half))

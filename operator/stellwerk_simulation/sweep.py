@@ -143,13 +143,13 @@ def _object(
 
 def _list(where: str, value: object) -> Sequence[object]:
     if not isinstance(value, list) or not value:
-        raise ConfigurationError(f"{where}: a list is expected, of one thing at least")
+        raise ConfigurationError(f"{where}: expected a list with at least one item")
     return value
 
 
 def _text(where: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ConfigurationError(f"{where}: a text is expected, not {str(value)[:80]!r}")
+        raise ConfigurationError(f"{where}: expected a string, not {str(value)[:80]!r}")
     return value
 
 
@@ -165,7 +165,7 @@ def _number(where: str, value: object, least: float, most: float) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:  # type: ignore[operator]  # it is a number
         shown = str(value)[:40]
-        raise ConfigurationError(f"{where}: {shown!r} is no number from {least:g} to {most:g}")
+        raise ConfigurationError(f"{where}: {shown!r} is not a number from {least:g} to {most:g}")
     return float(value)  # type: ignore[arg-type]  # as above
 
 
@@ -173,7 +173,7 @@ def _each_once(where: str, names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ConfigurationError(f"{where}: {name!r} stands there twice")
+            raise ConfigurationError(f"{where}: {name!r} occurs twice")
         seen.add(name)
 
 
@@ -190,7 +190,10 @@ def _cluster(where: str, value: object, folder: Path) -> GridCluster:
     if "inflate" in fields:
         share = _number(f"{where}.inflate", fields["inflate"], 0.01, 10)
         if arrivals == "trace":
-            raise ConfigurationError(f"{where}: inflate makes a list without times: not with trace")
+            raise ConfigurationError(
+                f"{where}: inflate makes a list without times: it cannot "
+                "be used with arrivals trace"
+            )
     return GridCluster(
         _text(f"{where}.name", fields["name"]),
         path("nodes"),
@@ -217,7 +220,7 @@ def _seeds(where: str, value: object) -> Sequence[int]:
         )
         seeds = list(range(first, min(last, first + _MAX_SEEDS) + 1))
         if not seeds or last - first >= _MAX_SEEDS:
-            raise ConfigurationError(f"{where}: {first} to {last} are none, or more than can be")
+            raise ConfigurationError(f"{where}: {first} to {last} is empty, or has too many seeds")
         return seeds
     seeds = [round(_number(where, each, 1, _MAX_SEED)) for each in _list(where, value)]
     _each_once(where, [str(seed) for seed in seeds])
@@ -253,7 +256,9 @@ def run_task(task: SweepTask) -> RunResult:
         SchedulerError: the run broke.
     """
     if task.version != __version__:
-        message = f"a worker has Stellwerk {__version__}, and the sweep is one of {task.version}"
+        message = (
+            f"a worker has Stellwerk {__version__}, but the sweep was started with {task.version}"
+        )
         raise ConfigurationError(message)
     run = task.run
     result = task.experiment.run_one(run.profile, run.seed, lambda _: None)
@@ -433,8 +438,8 @@ def _opened(spec: str, jobs: int) -> tuple[Executor, Callable[[], None], int]:
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise ConfigurationError(
-            f"--executor {spec}: is neither {LOCAL}, nor dask:ADDRESS, nor MODULE:NAME of what "
-            "makes an executor"
+            f"--executor {spec}: is neither {LOCAL}, nor dask:ADDRESS, nor the MODULE:NAME of a "
+            "function that returns an executor"
         )
     try:
         executor = getattr(import_module(module), name)()
@@ -442,7 +447,7 @@ def _opened(spec: str, jobs: int) -> tuple[Executor, Callable[[], None], int]:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise ConfigurationError(f"--executor {spec}: {reason}") from error
     if not hasattr(executor, "submit"):
-        raise ConfigurationError(f"--executor {spec}: what it makes has no submit")
+        raise ConfigurationError(f"--executor {spec}: what it returns has no submit")
     return executor, lambda: executor.shutdown(wait=False, cancel_futures=True), jobs
 
 

@@ -68,9 +68,9 @@ class SweepResults:
             return
         about = dict(self._rows("SELECT key, value FROM about")) if "about" in tables else {}
         if about.get("format") != _FORMAT:
-            raise ConfigurationError(f"{self.file}: is no file of results of a sweep")
+            raise ConfigurationError(f"{self.file}: is not a results file of a sweep")
         if about.get("grid") != grid:
-            message = "holds the results of another grid: other clusters or profiles"
+            message = "has the results of another grid, with other clusters or profiles"
             raise ConfigurationError(f"{self.file}: {message}; name another file with --results")
 
     def close(self) -> None:

@@ -232,7 +232,7 @@ def _check_head(path: Path, found: Sequence[str], wanted: Sequence[str]) -> None
             )
     for column, times in Counter(found).items():
         if column and times > 1:
-            raise ConfigurationError(f"{path}, line 1: the column {column[:80]} stands there twice")
+            raise ConfigurationError(f"{path}, line 1: the column {column[:80]} occurs twice")
 
 
 def _unique(path: Path, rows: Iterator[tuple[int, "Named"]]) -> list["Named"]:

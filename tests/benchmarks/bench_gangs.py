@@ -230,19 +230,22 @@ def holds() -> None:
         )
 
 
-async def _bound(clock: VirtualClock, *, grouped: bool) -> float:
-    """CPU seconds until all pods are bound."""
-    groups, size = 100, 50
+async def _bound(clock: VirtualClock, *, size: int, pods: int = 5000) -> float:
+    """CPU seconds until all pods are bound; in gangs of a size, 1: in basic groups, 0: in none."""
+    groups = pods // max(1, size)
     async with running(clock) as operator:
         operator.apply(make_profile(SCHEDULER, gangScheduling=True))
         operator.apply(*(make_node(f"n{number}", cpu="32") for number in range(1000)))
         objects = [
-            member(f"p{gang}-{number}", f"g{gang}" if grouped else "")
+            member(f"p{gang}-{number}", f"g{gang}" if size else "")
             for gang in range(groups)
-            for number in range(size)
+            for number in range(max(1, size))
         ]
-        if grouped:
-            operator.apply(*(group(f"g{gang}", size) for gang in range(groups)))
+        if size:
+            made = [group(f"g{gang}", size) for gang in range(groups)]
+            for each in made if size == 1 else ():
+                each["spec"]["schedulingPolicy"] = {"basic": {}}
+            operator.apply(*made)
         gc.collect()
         began = time.process_time()
         operator.apply(*objects)
@@ -254,11 +257,29 @@ async def _bound(clock: VirtualClock, *, grouped: bool) -> float:
 def throughput() -> None:
     """100 gangs of 50 at once beside 5,000 single pods, in pairs."""
     for _ in range(3):
-        single = run_skipping(partial(_bound, grouped=False))
-        gangs = run_skipping(partial(_bound, grouped=True))
+        single = run_skipping(partial(_bound, size=0))
+        gangs = run_skipping(partial(_bound, size=50))
         print(
             f"5,000 pods, 1,000 nodes: single {5000 / single:.0f}/s, in 100 gangs "
             f"{5000 / gangs:.0f}/s of CPU time: {single / gangs:.0%}",
+            flush=True,
+        )
+
+
+def sizes() -> None:
+    """Basic groups of one, and gangs of several sizes, beside as many plain pods, in pairs."""
+    pods = 2000
+    for size in (1, 2, 10, 100, 500):
+        ratios, per_pod = [], []
+        for _ in range(3):
+            plain = run_skipping(partial(_bound, size=0, pods=pods))
+            grouped = run_skipping(partial(_bound, size=size, pods=pods))
+            ratios.append(grouped / plain)
+            per_pod.append(grouped / pods * 1e6)
+        what = "basic groups of one" if size == 1 else f"gangs of {size}"
+        print(
+            f"{pods:,} pods in {what}, 1,000 nodes: {sorted(per_pod)[1]:.0f} µs a pod, "
+            f"{sorted(ratios)[1]:.2f} times plain pods (median of 3 pairs)",
             flush=True,
         )
 
@@ -290,7 +311,7 @@ def resting() -> None:
 
 PARTS: dict[str, Callable[[], None]] = {
     each.__name__: each
-    for each in (large, pairwise, topology, preempting, holds, throughput, resting)
+    for each in (large, pairwise, topology, preempting, holds, throughput, sizes, resting)
 }
 
 

@@ -26,6 +26,7 @@ from tests.support.builders import make_node, make_pod
 
 POD_BYTES = 8 << 10
 """Bytes of a pod: a container with probes and an environment, its status, and managed fields."""
+_ANNOTATION_BYTES = 2 << 10
 WAITING = "waits"
 """The pod that is explained; it fits nowhere."""
 PODS_PER_WORKLOAD = 50
@@ -57,10 +58,14 @@ class Lists:
             ],
             "containerStatuses": [{"name": "main", "ready": True, "restartCount": 0}],
         }
+        # As in a pod of a Deployment with a sidecar: managed fields are nearly half of it, and the
+        # rest is what its annotations hold.
         entry: JsonObject = {f"f:field-{number}": {} for number in range(20)}
         fields = pod["metadata"]["managedFields"] = []
-        while len(json.dumps(pod)) < POD_BYTES:
+        while len(json.dumps(pod)) < POD_BYTES - _ANNOTATION_BYTES:
             fields.append({"manager": "kubelet", "operation": "Update", "fieldsV1": entry})
+        text = "a" * (POD_BYTES - len(json.dumps(pod)))
+        pod["metadata"]["annotations"] = {"sidecar.example.com/status": text}
         self._pod = json.dumps(pod).encode()
         waiting = make_pod(WAITING, cpu="1000", memory="1Gi")
         self._waiting = json.dumps(waiting).encode()

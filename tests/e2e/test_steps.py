@@ -382,7 +382,7 @@ def test_stellwerk_takes_kube_schedulers_place_and_gives_it_back(
     with scheduler.stopped():
         replicas = [pod["metadata"]["name"] for pod in site.pods(namespace=OPERATORS_NAMESPACE)]
         site.until("a replica leads", lambda: site.leader(*lease) in replicas)
-        site.wait("condition=Active", "schedulerprofile/default-scheduler")
+        site.wait("condition=Ready", "schedulerprofile/default-scheduler")
         site.apply(site.pod_manifest("in-place", scheduler=""))
         site.wait("condition=Ready", "pod/in-place")
         node = site.pod("in-place")["spec"]["nodeName"]

@@ -265,6 +265,12 @@ async def a_profile_is_refused(on: Site) -> None:
     on.profile("packing", {"schedulerName": "packing"}, refused, inactive)
 
 
+async def a_secret_may_not_go_there(on: Site) -> None:
+    await works(on)
+    refused = condition("Ready", "False", "NotAllowed", "its annotation has to name http://a:80")
+    on.profile("packing", {"schedulerName": "packing"}, ACCEPTED, ACTIVE, refused)
+
+
 async def pods_name_a_scheduler_that_is_not_there(on: Site) -> None:
     await works(on)
     for number in range(3):
@@ -284,6 +290,7 @@ BROKEN: Final[Mapping[str, Callable[[Site], Awaitable[None]]]] = {
     "its role lacks a right": a_right_is_missing,
     "the definition is of an older release": the_definition_is_of_an_older_release,
     "the leader does not renew its lease": the_leader_is_silent,
+    "a profile names a Secret that may not go to its address": a_secret_may_not_go_there,
     "a profile is refused": a_profile_is_refused,
     "pods name a scheduler that is not there": pods_name_a_scheduler_that_is_not_there,
 }

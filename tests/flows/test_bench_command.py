@@ -134,13 +134,17 @@ async def test_where_a_cloud_would_delete_nodes_none_are_made(
         status, printed, said = await command("bench", *access, *SMALL)
         assert (status, printed, said.count("\n")) == (2, "", 1)
         assert "node real has " in said
-        assert "the cloud's controller would delete nodes" in said
+        assert "the cloud's controller would delete the nodes" in said
         assert labelled(cluster) == []
 
 
 async def test_what_a_killed_run_has_left_is_named_and_deleted_by_clean(tmp_path: Path) -> None:
     async with bare_cluster(tmp_path) as (cluster, access):
-        assert await command("bench", *access, "--clean") == (0, "no run has left anything\n", "")
+        assert await command("bench", *access, "--clean") == (
+            0,
+            "no run has left objects behind\n",
+            "",
+        )
         words = ("bench", *access, "--workload", "basic", *SMALL)
         async with running(tmp_path / "log", *words) as bench:
             await until(lambda: pods_wait(cluster, 6), bench)
@@ -156,7 +160,7 @@ async def test_what_a_killed_run_has_left_is_named_and_deleted_by_clean(tmp_path
         status, printed, said = await command(*words)
         assert (status, printed) == (2, "")
         left = f"3 nodes ({nodes[0]}, …), namespace {namespace} (6 pods)"
-        assert f"has left {left}, or is still going on; " in said
+        assert f"has left {left}, or is still running; " in said
         assert "stellwerk bench --clean deletes them" in said
         status, printed, said = await command("bench", *access, "--clean", "-o", "name")
         assert status == 2, said
@@ -168,7 +172,7 @@ async def test_what_a_killed_run_has_left_is_named_and_deleted_by_clean(tmp_path
         assert (status, printed) == (0, f"deleted: {left}\n")
         assert said == (
             "stellwerk: not deleted: node/node-1, namespace/default: the label "
-            "stellwerk.dev/bench alone does not show that a run made it\n"
+            "stellwerk.dev/bench alone does not show that a run created it\n"
         )
         assert labelled(cluster) == ["node-1", "default"]
         assert records(cluster) == []
@@ -205,7 +209,7 @@ async def test_the_embedded_cluster_has_no_other_scheduler() -> None:
     assert await command("bench", "--scheduler", "default-scheduler") == (
         2,
         "",
-        "stellwerk: --scheduler needs a cluster: name one by --kubeconfig or --context\n",
+        "stellwerk: --scheduler needs a cluster: name one with --kubeconfig or --context\n",
     )
     status, _, said = await command("bench", "--nodes", "2", "--pods", "21")
     assert (status, said) == (2, "stellwerk: --pods 21: 2 nodes take 20, 10 each\n")
@@ -216,7 +220,7 @@ async def test_a_page_takes_the_place_of_no_file_of_another_making(tmp_path: Pat
     notes.write_text("<p>mine")
     status, _, said = await command("bench", "--html", str(notes))
     assert status == 2
-    assert said == f"stellwerk: --html {notes}: is there and was not written by Stellwerk\n"
+    assert said == f"stellwerk: --html {notes}: exists and was not written by Stellwerk\n"
     assert notes.read_text() == "<p>mine"
 
 

@@ -192,7 +192,7 @@ async def test_an_api_server_that_comes_late_finds_the_operator_waiting(
             await until(lambda: "waiting for the API server" in log.read_text("utf-8"))
             plan.disarm()
             await until(lambda: is_active(cluster, "default-scheduler"))
-            assert "the API server answers now" in log.read_text(encoding="utf-8")
+            assert "the API server answers again" in log.read_text(encoding="utf-8")
             ready = ""
             async with asyncio.timeout(60):
                 while not ready:
@@ -242,7 +242,7 @@ async def test_an_operator_whose_service_account_is_deleted_goes_on_and_is_not_r
         await until(lambda: is_active(cluster, "default-scheduler"))
         await until_ready(ready=True)
         delete_service_account(cluster)
-        assert "[-]watches failed: nothing was heard of " in await until_ready(ready=False)
+        assert "[-]watches failed: nothing was received about " in await until_ready(ready=False)
         assert await probe("/livez") == "200 ok"
 
 

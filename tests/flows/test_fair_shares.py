@@ -156,7 +156,7 @@ def test_a_dripping_extender_is_asked_once_in_ten_seconds(*, ignorable: bool) ->
                 assert all(map(world.node_of, names))
                 return
             conditions = {world.condition(name) for name in names}
-            paused = f'extender "{url}" let 3 calls in a row time out; it is asked once in 10 s'
+            paused = f'extender "{url}" timed out 3 times in a row; it is called once every 10 s'
             assert all(each and each[0] == "SchedulerError" for each in conditions)
             assert any(each and each[1].startswith(paused) for each in conditions)
 

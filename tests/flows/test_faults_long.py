@@ -1,13 +1,15 @@
 """The operator under every kind of fault, one run each: the long set, of `make test-all`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stellwerk_cluster.faults.table import FaultTable
-from tests.support.fault_cases import CASES, LONG_OUTAGE
+from tests.support.fault_cases import CASES, LONG_OUTAGE, with_standby
 from tests.support.fault_load import Load
 from tests.support.fault_runs import Case, run_case, with_proxy
+from tests.support.jumping_clock import STEP
 from tests.support.seeds import fault_seed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
@@ -65,3 +67,24 @@ async def test_an_event_that_never_comes_is_made_up_for_by_the_audit(tmp_path: P
     case = Case("drop", FaultTable.model_validate({"faults": [drop]}), recovery_seconds=20)
     outcome = await run_case(case, fault_seed(1), tmp_path, LOAD, "--audit-period", "2s")
     assert not outcome.wrongs, str(outcome)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("0", id="an hour in either direction"),
+        pytest.param("1", id="a second forwards each second"),
+        pytest.param("-1", id="a second backwards each second"),
+        pytest.param("-3600", id="an hour backwards each second"),
+    ],
+)
+@pytest.mark.parametrize("case", ["jumping-clock", "gangs"])
+async def test_a_clock_that_goes_wrong_costs_no_pod_and_no_lease(
+    case: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STEP, step)
+    on_a_standby = with_standby(case, case=replace(CASES[case], table=FaultTable()))
+    jumping = replace(on_a_standby, clock_jumps=True)
+    outcome = await run_case(jumping, fault_seed(1), tmp_path, Load(pods=400, per_second=40))
+    assert not outcome.wrongs, str(outcome)
+    assert outcome.lost_leases == 0

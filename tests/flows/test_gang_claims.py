@@ -124,7 +124,10 @@ def test_a_group_whose_claim_is_not_made_says_what_keeps_its_pods() -> None:
         said = {each["type"]: each for each in group["status"]["conditions"]}["PodGroupScheduled"]
         assert (said["reason"], said["message"]) == (
             "WaitingForPods",
-            "waiting for pods that are kept from the queue: 0 of 4 are not (4 by DynamicResources)",
+            (
+                "waiting for pods that plugins keep out of the queue: 0 of 4 are ready "
+                "(4 by DynamicResources)"
+            ),
         )
         world.apply(template)
         await world.until(lambda: len(nodes(world)) == 4 and None not in nodes(world))

@@ -324,13 +324,13 @@ def test_each_direction_of_the_network_is_open_until_its_addresses_are_named() -
 
 def test_the_notes_say_which_direction_is_open() -> None:
     said = notes()
-    assert "takes connections of every pod: networkPolicy.kubeletCIDRs" in said
-    assert "may connect to every address: networkPolicy.apiServerCIDRs" in said
+    assert "accepts connections from every pod. To close it, set networkPolicy.kubeletCIDRs" in said
+    assert "can connect to every address. To limit it, set networkPolicy.apiServerCIDRs" in said
     said = notes(
         "networkPolicy.kubeletCIDRs={10.0.0.0/16}", "networkPolicy.apiServerCIDRs={1.2.3.4/32}"
     )
-    assert "of the kubelets alone" in said
-    assert "reaches the API server, DNS alone" in said
+    assert "only from the kubelets" in said
+    assert "can reach only the API server and DNS." in said
 
 
 def test_the_notes_say_how_explain_finds_the_operator_and_what_brings_lost_pods_back() -> None:

@@ -202,7 +202,7 @@ async def test_a_lease_that_a_pod_has_left_behind_is_released(tmp_path: Path) ->
         status, said, _ = await site.leave()
         assert status == 0
         assert "deployment stellwerk/stellwerk is scaled to 0" in said
-        assert "lease stellwerk/stellwerk, which stellwerk-" in said
+        assert "lease stellwerk/stellwerk, left behind by stellwerk-" in said
         assert (site.pods(), site.holder()) == ([], "")
 
 
@@ -211,7 +211,7 @@ async def test_a_pod_in_the_network_of_its_host_is_known_by_what_it_wrote(tmp_pa
         site.hold("node-1_uuid", f"stellwerk/{site.pods()[0]['metadata']['name']}")
         status, said, _ = await site.leave()
         assert status == 0
-        assert "which node-1_uuid had left behind, was released" in said
+        assert "left behind by node-1_uuid, was released" in said
         assert (site.pods(), site.holder()) == ([], "")
 
 
@@ -221,7 +221,7 @@ async def test_a_pod_of_another_namespace_keeps_its_lease(tmp_path: Path) -> Non
         site.hold(f"{name}_uuid", f"other/{name}")
         status, said, _ = await site.leave()
         assert (status, site.holder()) == (0, f"{name}_uuid")
-        assert "which is none of these pods" in said
+        assert "which is not one of these pods" in said
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ async def test_the_lease_of_another_holder_is_left_as_it_is(holder: str, tmp_pat
         site.hold(holder)
         status, said, _ = await site.leave()
         assert status == 0
-        assert f"is held by {holder}, which is none of these pods" in said
+        assert f"is held by {holder}, which is not one of these pods" in said
         assert (site.pods(), site.holder()) == ([], holder)
 
 

@@ -168,6 +168,7 @@ ASKED = (
         "/debug/dump",
         "/profiles",
         "/queue",
+        "/queue?by=controller",
         "/queue/history",
         "/decisions",
         "/nodes",
@@ -176,6 +177,7 @@ ASKED = (
     *("/explain/default/plain", "/explain/default/pod", "/explain/default/nothing"),
     *("/explain/default/podgroups/podgroup", "/explain/default/resourceclaims/resourceclaim"),
     *("/explain/default/owners/ReplicaSet/replicaset", "/explain/devices", "/openapi/v3"),
+    *("/explain/search", "/explain/search?q=p"),
 )
 """Each path of the port that answers with what objects say."""
 SUPPOSED: tuple[JsonObject, ...] = (

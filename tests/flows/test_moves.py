@@ -72,7 +72,7 @@ async def test_a_node_is_freed(tmp_path: Path, capsys: pytest.CaptureFixture[str
         status = await asyncio.to_thread(main, [*command, "--cordon", "--apply", "--yes"])
         printed = capsys.readouterr()
         assert status == 0, printed
-        assert "the move is made" in printed.err
+        assert "the move is done" in printed.err
         (full,) = set(nodes_of_pods(cluster))
         await back_again(cluster, kubeconfig, full)
 

@@ -169,9 +169,10 @@ async def test_it_shows_what_was_just_decided_and_follows(
         await expect(page.get_by_role("link", name="default/third")).to_be_visible()
         await second.click()
         await expect(page.get_by_text("chosen")).to_be_visible()
+        await expect(page.get_by_role("cell", name="Scheduled").first).to_be_visible()
         cells = page.locator("table.scores td.cell")
         assert await cells.count() % 3 == 0
-        assert await cells.count() >= 9, "three nodes × some plugins"
+        assert await cells.count() >= 3, "three nodes × the plugins that differ"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -395,7 +396,7 @@ async def test_a_stretch_of_the_picture_and_a_square_are_reached_by_keyboard(
 
 
 FORMS = {
-    "/queue": ({"Pod": "large", "Turned away by": "NodeResourcesFit"}, "1 pod,"),
+    "/queue": ({"Pod": "large", "Rejected by": "NodeResourcesFit"}, "1 pod,"),
     "/decisions": ({"Pod": "web"}, "1 are so"),
     "/nodes": ({"Name": "node-1", "Label": "example.com/disk=ssd"}, "1 node;"),
     "/devices": ({"Driver, pool or name": "gpu-1"}, "11 devices,"),
@@ -568,7 +569,7 @@ async def test_when_the_operator_is_away_the_last_data_stay_greyed_with_their_ti
 
 
 COLUMNS = {
-    "queue": "Turned away by",
+    "queue": "Rejected by",
     "decisions": "Node",
     "help": "do",
     "devices": "Held by",
@@ -593,7 +594,8 @@ async def test_on_a_narrow_screen_the_column_one_came_for_is_in_sight(
             await expect(header).to_have_text(title)
             box = await header.bounding_box()
             assert box is not None, name
-            assert box["x"] + min(box["width"], 120) <= 380, f"{name}: {box}"
+            assert box["width"] >= 100, f"{name}: words are not broken into letters: {box}"
+            assert box["x"] + min(box["width"], 140) <= 380, f"{name}: {box}"
         for name in ("queue", "what-if", "profiles"):
             await it.go(tour.places[name])
             tab = page.locator("nav [aria-current=page]")

@@ -61,7 +61,7 @@ REFUSED = {
     "no binder": ({"plugins": {"bind": {"disabled": [{"name": "*"}]}}}, "at least one plugin"),
     "a plugin that was removed": (
         weighted(("EBSLimits", 1)),
-        "was removed; NodeVolumeLimits does its work",
+        "was removed; NodeVolumeLimits replaces it",
     ),
     "a strategy that does not exist": (
         fit_args(scoringStrategy={"type": "Fullest"}),
@@ -94,7 +94,7 @@ async def test_the_api_server_refuses_what_the_operator_would(tmp_path: Path) ->
         renamed = '{"spec": {"schedulerName": "other"}}'
         arguments = ("patch", "schedulerprofile", "mine", "--type=merge", "-p", renamed)
         done = await run(kubectl, *arguments)
-        assert "schedulerName is immutable; make a new profile" in done.stderr
+        assert "schedulerName is immutable; create a new profile" in done.stderr
 
 
 async def test_get_shows_accepted_active_and_the_reason(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ async def test_labels_say_which_profile_has_pods_that_name_none(tmp_path: Path) 
             assert count("batch", "pendingPods", "total") == 1
             condition = '{.status.conditions[?(@.type=="Overlapping")].message}'
             for profile, words in (
-                ("batch", 'the younger SchedulerProfile "web" matches 1 pod of this selector, too'),
+                ("batch", 'the younger SchedulerProfile "web" also matches 1 pod of this selector'),
                 ("web", 'the older SchedulerProfile "batch" got 1 pod of this selector'),
             ):
                 await do("wait", "--for=condition=Overlapping", f"schedulerprofile/{profile}")

@@ -62,7 +62,7 @@ async def test_a_server_that_streams_no_lists_costs_one_line_in_all(
             await until(lambda: is_active(cluster, "default-scheduler"))
     lines = of_operator(caplog.records)
     assert [line for line in lines if "RequestWatchProgress" in line] == [
-        line for line in lines if "the API server streams no list of " in line
+        line for line in lines if "the API server does not stream the list of " in line
     ]
     (told,) = [line for line in lines if "RequestWatchProgress" in line]
     assert told.startswith("INFO ")

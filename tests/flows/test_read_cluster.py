@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from stellwerk.answers.answer import codec
-from stellwerk.answers.devices import DevicesPage
+from stellwerk.answers.devices import ClaimExplanation, DevicesPage
+from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodesPage
 from stellwerk.answers.pod import (
     BindingFacts,
@@ -28,10 +29,13 @@ from stellwerk.answers.pod import (
 )
 from stellwerk.answers.queue import PendingPod, QueuePage, UnboundPods, UnservedPod
 from stellwerk.answers.what_if import WhatIf
+from stellwerk.answers.workload import WorkloadExplanation
+from stellwerk.client.lease import HOLDER_ANNOTATION, POD_ANNOTATION
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, owned
 from tests.support.fake_extender import fake_extender
+from tests.support.pod_groups import make_group
 from tests.support.processes import command
 from tests.support.rights import (
     ENFORCED,
@@ -79,27 +83,45 @@ INVENTED = frozenset(
 def cluster_of(
     *pods: JsonObject, options: ClusterOptions = STILL, more: Sequence[tuple[str, JsonObject]] = ()
 ) -> EmbeddedCluster:
-    """Three nodes of 4 CPU and some pods; `more`: the plural and the object of others."""
+    """Three nodes of 4 CPU and some pods; `more`: plural.group and the object of others."""
     cluster = EmbeddedCluster([make_node(f"n{number}") for number in range(3)], options=options)
     api = cluster.api
     for pod in pods:
         pod["metadata"].pop("uid", None)
         api.create(api.kinds.resource("pods"), pod["metadata"]["namespace"], pod)
     for plural, obj in more:
-        kind = api.kinds.resource(plural)
-        obj["metadata"].pop("resourceVersion", None)
+        kind = api.kinds.resource(*plural.split(".", 1))
+        for field in ("resourceVersion", "uid"):
+            obj["metadata"].pop(field, None)
         api.create(kind, obj["metadata"].get("namespace", ""), obj)
     return cluster
 
 
+def deployment(app: str) -> JsonObject:
+    """A Deployment with the pods of that label."""
+    labels = {"app": app}
+    template = {"metadata": {"labels": labels}, "spec": make_pod("x", cpu="1")["spec"]}
+    spec = {"selector": {"matchLabels": labels}, "template": template, "replicas": 3}
+    return {"metadata": {"name": app, "namespace": "default"}, "spec": spec}
+
+
+def device_claim(name: str) -> JsonObject:
+    """A claim for a device of a class that is not there."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "none"}}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
 def some_pods() -> list[JsonObject]:
     """Two that run, one that fits nowhere, one that is held back, one of another scheduler."""
-    gates = [{"name": "example.com/wait"}]
+    gates, web = [{"name": "example.com/wait"}], {"app": "web"}
     return [
         make_pod("runs", cpu="1", node_name="n0"),
-        owned(make_pod("web-1", cpu="3", node_name="n1")),
-        owned(make_pod("web-2", cpu="9")),
-        owned(make_pod("web-3", cpu="9")),
+        owned(make_pod("web-1", cpu="3", node_name="n1", labels=web)),
+        owned(make_pod("web-2", cpu="9", labels=web)),
+        owned(make_pod("web-3", cpu="9", labels=web)),
         make_pod("small", cpu="1"),
         make_pod("gated", cpu="1", schedulingGates=gates),
         make_pod("odd", cpu="1", scheduler_name="volcano"),
@@ -133,23 +155,40 @@ def parts_of(value: object) -> Iterator[tuple[object, str, object]]:
 async def test_every_answer_is_read_and_nothing_in_it_is_invented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claims = [("persistentvolumeclaims", make_claim("data"))]
-    pods = [*some_pods(), make_pod("stored", cpu="1", volumes=claim_volume("data"))]
+    more = [
+        ("persistentvolumeclaims", make_claim("data")),
+        ("deployments.apps", deployment("web")),
+        ("resourceclaims.resource.k8s.io", device_claim("gpu")),
+        ("podgroups.scheduling.k8s.io", make_group("gang", 3)),
+    ]
+    pods = [
+        *some_pods(),
+        make_pod("stored", cpu="1", volumes=claim_volume("data")),
+        make_pod("member", cpu="1", schedulingGroup={"podGroupName": "gang"}),
+        make_pod("device", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}]),
+    ]
+    options = replace(STILL, feature_gates=frozenset({"GenericWorkload"}))
     questions: list[tuple[type[Any], Sequence[str]]] = [
         (PodExplanation, ["explain", "pod", "web-2"]),
         (PodExplanation, ["explain", "pod", "runs"]),
         (PodExplanation, ["explain", "pod", "gated"]),
         (PodExplanation, ["explain", "pod", "odd"]),
         (PodExplanation, ["explain", "pod", "stored"]),
+        (PodExplanation, ["explain", "pod", "member"]),
+        (PodExplanation, ["explain", "pod", "device"]),
+        (GroupExplanation, ["explain", "podgroup", "gang"]),
+        (ClaimExplanation, ["explain", "resourceclaim", "gpu"]),
+        (WorkloadExplanation, ["explain", "deployment", "web"]),
         (NodeExplanation, ["explain", "node", "n0"]),
         (NodesPage, ["nodes"]),
         (UnboundPods, ["queue", "-A"]),
         (DevicesPage, ["devices"]),
         (WhatIf, ["what-if", "--drain", "n1"]),
         (WhatIf, ["what-if"]),
+        (WhatIf, ["what-if", "--delete", "pod/runs"]),
         (WhatIf, ["what-if", "--pod", "small", "--set", "spec.containers[0].image=other"]),
     ]
-    async with cluster_of(*pods, more=claims) as cluster:
+    async with cluster_of(*pods, options=options, more=more) as cluster:
         kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", EVERYTHING)
         before = cluster.api.store.revision
         with asked_rights(monkeypatch, READER) as asked:
@@ -363,10 +402,7 @@ LEASES = ("coordination.k8s.io", ["leases"])
 
 def lease_of_stellwerk(name: str = "stellwerk", holder: str = "pod-1_x") -> JsonObject:
     """A lease as an operator in a pod writes it."""
-    annotations = {
-        "stellwerk.dev/pod-namespace": "stellwerk",
-        "stellwerk.dev/pod-name": "pod-1",
-    }
+    annotations = {HOLDER_ANNOTATION: holder, POD_ANNOTATION: "stellwerk/pod-1"}
     times = {
         "acquireTime": "2026-01-01T00:00:00.000000Z",
         "renewTime": "2026-01-01T00:00:00.000000Z",
@@ -392,6 +428,17 @@ async def test_an_operator_that_cannot_be_reached_is_said(
     assert found["wouldGetNode"]
     assert alone[0] in {2, 3}
     assert local["read"]["operator"] == "no Stellwerk asked"
+
+
+async def test_other_operators_are_named(tmp_path: Path) -> None:
+    async with cluster_of(make_pod("small", cpu="1")) as cluster:
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", EVERYTHING)
+        kind = cluster.api.kinds.resource("leases", "coordination.k8s.io")
+        for name in ("stellwerk-a", "stellwerk-b"):
+            cluster.api.create(kind, "stellwerk", lease_of_stellwerk(name))
+        found = await answer(kubeconfig, "nodes")
+    assert "in stellwerk Stellwerk holds stellwerk-a, stellwerk-b" in found["read"]["operator"]
+    assert "--lease" in found["read"]["operator"]
 
 
 async def test_a_server_of_another_release_is_said(tmp_path: Path) -> None:

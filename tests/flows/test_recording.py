@@ -13,6 +13,7 @@ from stellwerk.journal.entries import (
     Answered,
     Decided,
     Entry,
+    GroupBegun,
     GroupDecided,
     Head,
     PluginState,
@@ -32,7 +33,14 @@ from stellwerk_simulation.rerunning import AsRecorded, Rerun
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import KINDS, RECORDINGS, record
-from tests.support.recorded_runs import on_a_device, packing, record_gangs, record_run, replayed
+from tests.support.recorded_runs import (
+    on_a_device,
+    packing,
+    record_gangs,
+    record_partly_bound,
+    record_run,
+    replayed,
+)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +184,17 @@ async def test_what_came_between_the_members_of_a_group_comes_there_again(
     assert replay.result.decisions == replay.result.equal
     assert replay.result.groups > 10
     assert any(isinstance(entry, Yielded) for entry in open_journal(file))
+
+
+async def test_the_room_of_gangs_that_are_bound_in_part_comes_out_again(tmp_path: Path) -> None:
+    file = tmp_path / "journal"
+    await record_partly_bound(JournalOptions(file))
+    begun = [entry for entry in open_journal(file) if isinstance(entry, GroupBegun)]
+    assert any(entry.keeps_part for entry in begun)
+    assert any(not entry.keeps_part for entry in begun), "its time was over"
+    replay, journal = replayed(file)
+    assert (journal.damage, replay.result.differences, replay.result.unknown) == ("", [], 0)
+    assert replay.result.decisions == replay.result.equal
 
 
 async def test_another_profile_places_gangs_whole_or_not_at_all() -> None:

@@ -76,7 +76,7 @@ async def test_a_cluster_is_recorded_and_decided_again(
 
 async def _check(own: Path, other: Path, pods: int, directory: Path) -> None:
     status, output = await _simulate("--replay", str(own))
-    said = f"{pods} decisions, {pods} as recorded\nstellwerk: decided as Kubernetes "
+    said = f"{pods} decisions, {pods} as recorded\nstellwerk: decisions follow Kubernetes "
     assert (status, output) == (0, f"{said}{git_version(DEFAULT_RELEASE)[1:]}\n")
 
     status, output = await _simulate("--replay", str(own), "--until", "pod-0042")

@@ -108,6 +108,7 @@ def test_the_name_of_a_claim_is_not_written_to_the_pod_s_successor() -> None:
         await asyncio.sleep(20)
         assert [uid_of(world, "p")] == replaced
         check_untouched(world, "p")
+        assert not list(world.cluster.api.all(devices.CLAIMS)), "the claim goes with its pod"
 
     devices.play(story)
 

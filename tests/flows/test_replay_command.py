@@ -70,6 +70,9 @@ def test_a_ready_profile_decides_the_pods_of_a_recording(
     printed = capsys.readouterr()
     assert "best-fit" in printed.out
     assert "no pod asks for schedulerName best-fit" in printed.err
+    assert main(["simulate", "--replay", recording, "--profile", "best-fti"]) == 2
+    said = 'there is no such profile; did you mean "best-fit"?; ready profiles are default, random'
+    assert said in capsys.readouterr().err
 
 
 def test_groups_are_counted_and_their_members_explained(
@@ -80,7 +83,7 @@ def test_groups_are_counted_and_their_members_explained(
     printed = capsys.readouterr()
     assert "of them on groups" in printed.out
     assert printed.err.splitlines() == [
-        "stellwerk: decided as Kubernetes 1.36.2",
+        "stellwerk: decisions follow Kubernetes 1.36.2",
         (
             "stellwerk: as the recorder of the journal knew them, "
             f"{', '.join(older_meanings(PATCHES_BEFORE_THEY_COUNTED))}"

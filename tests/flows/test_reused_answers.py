@@ -102,12 +102,12 @@ async def test_with_the_default_key_a_plugin_sees_the_spec_alone(
         world.apply(profile(point, plugin), *nodes())
         assert await decided(world, "p", "red") is None
         said = str(world.condition("p"))
-    assert "AttributeError: pod.labels is no part of what the answer is kept by" in said
+    assert "AttributeError: pod.labels is not part of the key by which answers are reused" in said
     kept_by = {
         "filter_key": "returns None for pods whose answers depend on more",
         "score_key": "has whatever else they depend on",
     }
-    assert f"give {plugin} a {key} that {kept_by[key]}" in said
+    assert f"Give {plugin} a {key} that {kept_by[key]}" in said
 
 
 async def test_a_filter_that_contradicts_what_was_kept_is_distrusted_and_asked_anew() -> None:

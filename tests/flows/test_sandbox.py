@@ -32,7 +32,7 @@ async def test_the_demo_computes_its_reasons_and_says_what_would_help() -> None:
     assert re.search(r"^redis-cache \(3\) ", text, re.MULTILINE), "replicas are one row"
     assert "redis-cache-" not in text
     impossible = text[text.index("impossible fits nowhere") :]
-    assert re.search(r"  - request \d+ CPU instead of 64 CPU", impossible)
+    assert re.search(r"  - request \d+ instead of 64 CPU", impossible)
     assert re.search(r"Next:\n  \S+ up --detach --open ", text)
     assert max(map(len, text.splitlines()[1:])) <= 80
 
@@ -81,7 +81,7 @@ async def test_one_folder_has_one_cluster_and_what_it_left_is_taken_over(tmp_pat
             assert f"kubeconfig leads to a cluster that is running at {url}: " in said
             status, said = await refusal(command, "--nodes", "1", "--kubeconfig", str(mine))
             assert (status, said.count("\n")) == (2, 1), said
-            assert "mine is there and is no kubeconfig: " in said
+            assert "mine exists and is not a kubeconfig: " in said
         assert kubeconfig.read_bytes() == written
         first.process.kill()
         await first.process.wait()

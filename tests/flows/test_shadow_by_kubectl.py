@@ -66,7 +66,7 @@ async def test_a_shadow_is_watched_and_promoted_by_kubectl(tmp_path: Path) -> No
             said = await do("stellwerk", "promote", "packing-next", "--yes")
             assert said.startswith(tried), "the same, and then it was written"
             last = said.splitlines()[-1]
-            assert last.startswith("SchedulerProfile packing has the spec that packing-next had")
+            assert last.startswith("SchedulerProfile packing now has the spec of packing-next")
             await until(lambda: is_active(cluster, "packing", generation))
             await until(lambda: is_active(cluster, "packing-next", generation))
 

@@ -122,7 +122,7 @@ async def test_every_command_decides_as_the_release_of_the_live_cluster(
         shapes = tmp_path / "shapes.yaml"
         shapes.write_text(json.dumps(make_node("large", cpu="8")))
         at = ["--kubeconfig", kubeconfig]
-        said = f"stellwerk: decided as Kubernetes {followed}"
+        said = f"stellwerk: decisions follow Kubernetes {followed}"
         for command in (
             ["simulate", *at, "--profile", "default", "--jobs", "1"],
             ["plan", "defrag", *at, "--free", "nodes=1", "--bare-pods", "--cordon"],

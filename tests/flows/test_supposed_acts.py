@@ -471,7 +471,7 @@ def test_a_stateful_set_makes_its_pods_one_after_the_other_with_their_claims() -
         assert "Insufficient cpu" in blocked["message"]
         assert behind == {
             "pod": "default/web-4",
-            "message": "its StatefulSet makes it once default/web-3 runs",
+            "message": "its StatefulSet creates it once default/web-3 runs",
             "heldBack": True,
         }
 

@@ -3,9 +3,11 @@
 `python -m tests.soak.partly_bound --minutes N --seed S` runs three replicas of the operator under
 leader election on an embedded cluster. In each round a gang comes that fills all nodes; the leader
 is killed when some of its members are bound, and single pods of the same priority come all the
-time, whose names come before the gang's. At times the next leader is killed likewise, a pod of a
-higher priority takes a node for some seconds, or a member is made anew. A round is wrong if a
-single pod is bound while the gang is bound in part, or if the gang is not whole in the end. It
+time, whose names come before the gang's. At times the standbys are killed with it and others
+started, which list all pods by name, or the next leader is killed likewise, a pod of a
+higher priority takes a node for some seconds, or a member is made anew after a while. A round is
+wrong if a single pod is bound while the gang is bound in part (of the room of a member that is
+missing it may, and ends after some seconds), or if the gang is not whole in the end. It
 prints a line for each round; the exit status is 1 if any was wrong.
 """
 
@@ -40,6 +42,8 @@ REPLICAS: Final = 3
 WAITING_SINGLES: Final = 12
 """Single pods that come in the moment in which the leader is killed."""
 SINGLES_PER_SECOND: Final = 5.0
+SINGLE_SECONDS: Final = 5.0
+"""Time after which a single pod ends that has the room of a missing member."""
 PATIENCE_SECONDS: Final = 120.0
 """Time in which a gang has to be whole: two leases, the longest backoff, and a busy machine."""
 FLAGS: Final = (
@@ -49,7 +53,12 @@ FLAGS: Final = (
     "--leader-elect-retry-period=1s",
     *OWN_LEASE,
 )
-KINDS: Final = ("killed", "killed twice", "a higher priority", "a member made anew")
+ALL_KILLED: Final = "all killed"
+"""The standbys, too: those that follow find single pods and gang in one list, by name."""
+KINDS: Final = (
+    *("killed", "killed twice", ALL_KILLED, ALL_KILLED),
+    *("a higher priority", "a member made anew"),
+)
 HIGH: Final = "high"
 
 
@@ -68,10 +77,17 @@ class Soak:
     """Members of the gang that are bound."""
     singles: int = 0
     """Single pods that are bound."""
+    is_missing: bool = False
+    """Whether a member of the gang is to be made anew: single pods may have its room meanwhile."""
     wrong: list[str] = field(default_factory=list)
+    kills_all: bool = False
     kill_at: int = 0
     """The number of bound members at which the leader is killed; 0: it is not."""
     kills: int = 0
+    lost_leases: int = 0
+    """Replicas that ended because a busy machine kept them from renewing their lease."""
+    partly: int = 0
+    """Rounds in which the gang was bound in part after the kill."""
     killed_at: float = 0.0
 
     # --- the cluster ----------------------------------------------------------------------------
@@ -94,18 +110,32 @@ class Soak:
                 self._kill()
         elif name.startswith("a"):
             self.singles += 1
-            if 0 < len(self.bound) < SIZE:
+            if 0 < len(self.bound) < SIZE and self.is_missing:
+                asyncio.get_running_loop().call_later(SINGLE_SECONDS, self.remove, name)
+            elif 0 < len(self.bound) < SIZE:
                 self.wrong.append(f"{name} was bound beside {len(self.bound)} members")
 
     def _kill(self) -> None:
         self.kill_at, self.killed_at = 0, time.monotonic()
+        self._forget_ended()
         for each in list(self.alive):
             # What it has sent and the server has not read yet is lost with it.
-            if self._leads(each):
+            if self.kills_all or self._leads(each):
                 each.line.cut()
                 each.signal(signal.SIGKILL)
                 self.alive.remove(each)
                 self.kills += 1
+
+    def _forget_ended(self) -> None:
+        """Leave out replicas that ended by themselves: 1 is right, the lease was not renewed."""
+        for each in list(self.alive):
+            status = each.process.process.returncode
+            if status is None:
+                continue
+            self.alive.remove(each)
+            self.lost_leases += 1
+            if status != 1:
+                self.wrong.append(f"a replica ended with {status}: {each.log()[-500:]}")
 
     def _leads(self, each: Replica) -> bool:
         log = each.log()
@@ -155,10 +185,13 @@ class Soak:
     async def play(self, number: int) -> tuple[str, float]:
         """One round: (its kind, the seconds from the last kill until the gang was whole)."""
         kind = self.random.choice(KINDS)
-        self.group, self.wrong, self.singles = f"m{number}", [], 0
+        self.group, self.wrong = f"m{number}", list[str]()
+        self.singles, self.is_missing = 0, False
+        self._forget_ended()
         while len(self.alive) < REPLICAS:
             await self.start()
         await self.until(lambda: any(map(self._leads, self.alive)), "nobody leads")
+        self.kills_all = kind == ALL_KILLED
         self.kill_at = self.random.randint(1, SIZE - 3)
         group = make_group(self.group, SIZE)
         group["apiVersion"] = "scheduling.k8s.io/v1beta1"
@@ -184,10 +217,14 @@ class Soak:
         self.remove(f"{self.group}-")
         await self.until(lambda: self.singles >= SIZE, "the single pods are not bound")
         self.remove("a", "z")
+        self.partly += at_kill < SIZE
         return f"{kind}, {at_kill} of {SIZE} bound when the leader was killed", seconds
 
     async def _disturb(self, kind: str, number: int) -> None:
-        if kind == "killed twice" and len(self.bound) < SIZE - 2:
+        if kind == ALL_KILLED:
+            while len(self.alive) < REPLICAS:
+                await self.start()
+        elif kind == "killed twice" and len(self.bound) < SIZE - 2:
             self.kill_at = self.random.randint(len(self.bound) + 1, SIZE - 2)
             await self.until(lambda: self.kill_at == 0 or len(self.bound) == SIZE, "no binding")
             self.kill_at = 0
@@ -200,12 +237,16 @@ class Soak:
             free = {f"{self.group}-{each}" for each in range(SIZE)} - self.bound
             name = self.random.choice(sorted(free)) if free else ""
             if name:
+                self.is_missing = True
                 self.remove(name)
                 await asyncio.sleep(self.random.uniform(0.0, 12.0))
                 again = make_member(
                     f"{name}-again", self.group, cpu="1", scheduler_name="default-scheduler"
                 )
                 self.create("pods", again)
+                # What was decided before is bound by then.
+                await asyncio.sleep(2.0)
+                self.is_missing = False
 
 
 async def soak(options: argparse.Namespace) -> int:
@@ -246,9 +287,10 @@ async def soak(options: argparse.Namespace) -> int:
             sys.stdout.flush()
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     sys.stdout.write(
-        f"{number} rounds ({counts}), seed {options.seed}: {standing.kills} leaders killed, "
-        f"{wrong} rounds wrong; whole after {statistics.median(took):.1f} s (median), "
-        f"{max(took):.1f} s at most\n"
+        f"{number} rounds ({counts}), seed {options.seed}: {standing.kills} replicas killed, "
+        f"{standing.lost_leases} that lost their lease, "
+        f"{standing.partly} gangs bound in part, {wrong} rounds wrong; whole after "
+        f"{statistics.median(took):.1f} s (median), {max(took):.1f} s at most\n"
     )
     return wrong
 

@@ -15,6 +15,7 @@ from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk.profiles.spec.profile import GROUP, PLURAL, load_profile
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.write_options import WriteOptions
+from tests.structure.user_texts import Text, texts
 from tests.support.repository import ROOT
 
 EXAMPLES: Final = ROOT / "docs" / "reference" / "profile-examples.yaml"
@@ -95,3 +96,36 @@ def test_each_metric_of_kube_scheduler_s_has_its_stability_and_no_other_has(
     assert {row[0].strip("| `"): row[3] for row in rows} == {
         name: pages.STABILITY.get(name, "own") for name in named
     }
+
+
+def test_a_message_has_its_meaning_and_a_remedy(
+    pages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        Text("alert", "StellwerkDown summary", "No replica answers for {{ $value }} s"),
+        Text("log", "operator/stellwerk/a.py:1", "watching … failed, starting again", "warning"),
+        Text("error", "operator/stellwerk_cli/b.py:2", "--x needs --y", "ConfigurationError"),
+        Text("message", "operator/stellwerk/c.py:3", "node(s) had untolerated taint(s)"),
+        Text("help", "stellwerk up --help", "list all namespaces"),
+        Text("message", "operator/stellwerk_cli/d.py:4", "list all namespaces"),
+    ]
+    monkeypatch.setattr(pages, "texts", lambda: iter(found))
+    rows = [line for line in pages.messages() if line.startswith(("| `", "| ["))]
+    link = "../../monitoring.md#stellwerkdown"
+    assert rows[0].startswith(f"| [StellwerkDown]({link}) | No replica answers for … s. ")
+    assert rows[1] == "| `watching … failed, starting again` | warning | `stellwerk.a` |"
+    assert rows[2].startswith("| `--x needs --y` | A mistake at start-up ")
+    assert rows[2].endswith(" Exit status 2. | `stellwerk_cli.b` |")
+    assert "](../../troubleshooting.md#node-s-had-untolerated-taint-s) | `stellwerk.c` |" in rows[3]
+    assert len(rows) == 4
+
+
+@pytest.mark.long  # four seconds: it reads every module
+def test_each_line_of_the_log_and_each_error_is_listed(pages: ModuleType) -> None:
+    page = "\n".join(line for line in pages.messages() if line.startswith("| "))
+    listed = [each for each in texts() if each.kind in {"log", "error"}]
+    assert len(listed) > 600
+    for each in listed:
+        words = " ".join(each.text.split())
+        if len(words.split()) > 2:
+            assert words.replace("|", r"\|") in page.replace(r"\<", "<").replace(r"\*", "*"), each

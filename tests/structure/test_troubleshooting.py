@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from stellwerk.models import troubleshooting
 from stellwerk.profiles.spec.profile import Rejected
 from stellwerk_kube import errors
 from tests.support.repository import ROOT
@@ -161,3 +162,10 @@ def test_everything_that_is_told_has_its_line(told: Iterable[str], least: int) -
     found = {text for text in told if text}
     assert len(found) >= least, "the code is read in another way"
     assert sorted(found - SHOWN) == []
+
+
+def test_the_page_that_links_of_a_terminal_open_is_current() -> None:
+    assert troubleshooting.PAGE.read_text(encoding="utf-8") == troubleshooting.as_page()
+    for section in troubleshooting.sections():
+        for entry in section.entries:
+            assert f'<tr id="{entry.anchor}">' in troubleshooting.as_page()

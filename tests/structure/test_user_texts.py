@@ -4,7 +4,7 @@ from tests.structure.user_texts import Text, report, sentences, texts
 
 KINDS = {
     *("document", "help", "message", "error", "log"),
-    *("page", "chart", "alert", "field", "metric"),
+    *("upstream", "page", "chart", "manifest", "dashboard", "alert", "field", "metric", "answer"),
 }
 
 

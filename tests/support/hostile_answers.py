@@ -23,13 +23,26 @@ def hostile_answers() -> dict[str, Any]:
                 "longestWaiting": EVIL, "queues": {EVIL: 2}, "rejectedBy": [EVIL], "error": EVIL,
                 "message": EVIL, "profiles": [EVIL], "priority": 1, "attempts": 1,
                 "waitsSince": EVIL, "created": EVIL}]},
-        "/nodes": {"total": 999, "items": [{
+        "/explain/search": {"total": 9, "items": [
+            {"kind": "Pod", "name": f"{EVIL}/{EVIL}", "where": EVIL},
+            {"kind": EVIL, "name": f"{EVIL}/{EVIL}"}]},
+        "/explain/a/podgroups/x": {
+            "podGroup": EVIL, "api": EVIL, "state": EVIL, "minCount": 1, "exist": 1, "placed": 0,
+            "running": 0, "succeeded": 0, "waitsFor": EVIL, "remarks": [EVIL], "queue": EVIL,
+            "members": [{"pod": EVIL, "node": EVIL, "queue": EVIL, "message": EVIL}],
+            "wouldHappen": {
+                "placed": False, "placements": 1, "attempts": 1, "placement": EVIL,
+                "nodes": {EVIL: EVIL}, "message": EVIL, "missing": EVIL, "lacking": EVIL,
+                "reasons": {EVIL: EVIL}, "victims": [EVIL]},
+            "wouldFit": [{"nodes": 1, "like": EVIL, "allocatable": {EVIL: 1}}]},
+        "/nodes": {"total": 999, "shares": [99], "items": [{
             "name": EVIL, "allocatable": {EVIL: 4, "cpu": 1}, "requested": {EVIL: 9},
             "labels": {EVIL: EVIL, "topology.kubernetes.io/zone": EVIL}, "unschedulable": True,
             "taints": [{"key": EVIL, "value": EVIL, "effect": EVIL}]}],
             "node": {"name": EVIL, "allocatable": {EVIL: 4}, "requested": {}, "labels": {},
                      "taints": [], "unschedulable": False},
-            "running": 2, "pods": [EVIL], "fitting": [EVIL],
+            "running": 2, "pods": [EVIL], "fitting": [EVIL], "podsThere": [
+                {"pod": EVIL, "requests": {EVIL: 1}, "priority": 1, "started": EVIL}],
             "turnedAway": [{"plugin": EVIL, "reasons": [EVIL], "pods": [EVIL], "count": 2}]},
         "/explain/devices": {"total": 999, "held": 1, "items": [{
             "device": EVIL, "node": EVIL, "attributes": {EVIL: EVIL}, "capacity": {EVIL: EVIL},
@@ -55,6 +68,7 @@ def hostile_answers() -> dict[str, Any]:
                  "lastTransitionTime": EVIL, "observedGeneration": 1}]}]},
         "/explain/a/bound": {
             "pod": EVIL, "state": "bound", "schedulerName": EVIL, "priority": 1, "node": EVIL,
+            "requests": {EVIL: 1},
             "note": EVIL, "preempted": {"by": EVIL, "byPriority": 1, "priority": 0, "node": EVIL,
                                         "decidedAt": EVIL},
             "decision": {

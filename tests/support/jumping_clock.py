@@ -1,7 +1,9 @@
 """`python -m tests.support.jumping_clock run …`: the operator on a machine whose clock jumps.
 
 The time of day leaps by up to an hour in either direction every few seconds; monotonic time, which
-no administrator can set, goes on. The seed is JUMPING_CLOCK_SEED.
+no administrator can set, goes on. The seed is JUMPING_CLOCK_SEED. With JUMPING_CLOCK_STEP it does
+not leap, but goes wrong by so many seconds in each second: 1 makes it run twice as fast, -1 stops
+it.
 """
 
 import os
@@ -15,6 +17,7 @@ from stellwerk_cli.cli import main
 from stellwerk_kube import clock
 
 PERIOD_SECONDS = 3.0
+STEP = "JUMPING_CLOCK_STEP"
 _LONGEST_JUMP_SECONDS = 3600.0
 
 
@@ -29,13 +32,19 @@ def jumping(real: Callable[[], float], seed: int) -> Callable[[], float]:
     return now
 
 
-def install(seed: int) -> None:
+def stepping(real: Callable[[], float], step_seconds: float) -> Callable[[], float]:
+    """A time of day that is set by a step once in a second."""
+    began = time.monotonic()
+    return lambda: real() + step_seconds * int(time.monotonic() - began)
+
+
+def install(seed: int, step_seconds: float = 0.0) -> None:
     """Let the whole process live by that time."""
-    now = jumping(time.time, seed)
+    now = stepping(time.time, step_seconds) if step_seconds else jumping(time.time, seed)
     time.time = now
     setattr(clock.SystemClock, "now", lambda _: datetime.fromtimestamp(now(), UTC))  # noqa: B010 mypy sees a method
 
 
 if __name__ == "__main__":
-    install(int(os.environ.get("JUMPING_CLOCK_SEED", "0")))
+    install(int(os.environ.get("JUMPING_CLOCK_SEED", "0")), float(os.environ.get(STEP, "0")))
     sys.exit(main())

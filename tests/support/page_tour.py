@@ -108,10 +108,11 @@ def _places(size: Size) -> dict[str, str]:
         "overview": "/",
         "queue": "/queue",
         "queue-filtered": "/queue?queue=gated",
+        "queue-one-by-one": "/queue?view=pods&sort=-name",
         "queue-of-nothing": "/queue?q=nobody",
         "decisions": "/decisions",
         "nodes": "/nodes",
-        "nodes-sorted": "/nodes?sort=memory&page=2",
+        "nodes-sorted": "/nodes?sort=memory&grid=memory&page=2",
         "node": f"/nodes/{name('node-1')}",
         "devices": "/devices",
         "device": f"/devices/{driver}/{pool}/{size.label('gpu-1')}",
@@ -185,6 +186,9 @@ async def _fill(operator: ExplainingPort, size: Size) -> Sequence[JsonObject]:
         world.apply(make_member(name(f"member-{number}"), name("group"), scheduler_name=scheduler))
     for number in range(_WAITING if size.nodes > 100 else 2):
         world.apply(pod(f"waits-{number}", cpu="32"))
+    for number in range(_WAITING if size.nodes > 100 else 3):
+        hashed = pod(f"flood-5d9f-{number}", cpu="48", labels={"pod-template-hash": "5d9f"})
+        world.apply(owned(hashed, name=name("flood-5d9f")))
     await eventually(lambda: not size.nodes or "nodeName" in _stored(operator, web)["spec"])
     await eventually(lambda: {each.place for each in world.queue.entries.values()} <= _SETTLED)
     await quiet(200)

@@ -147,6 +147,34 @@ async def record_gangs(options: JournalOptions, *, seed: int) -> None:
         writer.close()
 
 
+async def record_partly_bound(options: JournalOptions) -> None:
+    """Record gangs of which some members are bound: room is kept, for members that are there."""
+    clock = VirtualClock()
+    writer = JournalWriter(options, Head("test", STARTED, hashed=options.hashed))
+    try:
+        async with running(clock, Recording(writer, clock)) as world:
+            world.apply(make_profile("stellwerk", gangScheduling=True, compatibility="1.37"))
+            world.apply(*(make_node(f"n{each}", cpu="1") for each in range(6)))
+            for name, there in (("short", 3), ("large", 4)):
+                world.apply(make_group(name, 4))
+                for member in range(there):
+                    cpu = "64" if member == 1 and name == "large" else "1"
+                    world.apply(make_member(f"{name}-{member}", name, cpu=cpu))
+                bound = make_member(f"{name}-bound", name, cpu="1", node_name="n0")
+                world.apply({**bound, "spec": {**bound["spec"], "containers": []}})
+                await quiet(60)
+            for number in range(3):
+                world.apply(make_pod(f"o{number}", cpu="1", scheduler_name="stellwerk"))
+                clock.advance(400 if number == 1 else 3)
+                world.queue.flush_backoff(clock.monotonic())
+                world.queue.flush_unschedulable(clock.monotonic())
+                await quiet(100)
+            world.apply(make_node("more", cpu="1"))
+            await quiet(300)
+    finally:
+        writer.close()
+
+
 def _pods(world: InProcess, numbers: random.Random) -> list[str]:
     """Some that are there."""
     pods = [obj for obj in world.client.objects.values() if obj["kind"] == "Pod"]

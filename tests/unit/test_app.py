@@ -19,7 +19,7 @@ def test_auto_is_the_release_that_the_server_emulates() -> None:
 
 def test_a_server_without_a_version_counts_as_1_36_2(caplog: pytest.LogCaptureFixture) -> None:
     assert str(beside_server("unknown", FeatureGates()).version) == "1.36.2"
-    assert "the API server has no version of Kubernetes: unknown" in caplog.text
+    assert "the API server reports no Kubernetes version: unknown" in caplog.text
 
 
 def test_gates_that_the_server_does_not_take_are_named_and_left(

@@ -85,7 +85,7 @@ async def test_a_task_that_ends_unasked_does_not_end_the_process_silently(
     early: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
     runs = Runs()
-    with pytest.raises(SchedulerError, match='the task "watches" ended unasked'):
+    with pytest.raises(SchedulerError, match='the task "watches" ended unexpectedly'):
         await run_together(asyncio.Event(), scheduler=runs.endless("scheduler"), watches=early())
     assert runs.ended == ["scheduler"]
 

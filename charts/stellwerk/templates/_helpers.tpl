@@ -70,7 +70,7 @@ scheduling.stellwerk.dev/operator: {{ . }}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.operatorName .Values.takeOverDefaultScheduler -}}
-{{- fail "takeOverDefaultScheduler is for the operator without a name: leave operatorName out" -}}
+{{- fail "takeOverDefaultScheduler cannot be used with operatorName: remove one of them" -}}
 {{- end -}}
 {{- end -}}
 

@@ -91,7 +91,10 @@ class Codec(Generic[Kind]):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
-            text = f"this is no answer of an operator that is known here: {where}: {first['msg']}"
+            text = (
+                f"unexpected answer, perhaps of an operator of another version: {where}: "
+                f"{first['msg']}"
+            )
             raise MalformedAnswer(text) from error
 
 

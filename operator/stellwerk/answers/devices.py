@@ -81,7 +81,7 @@ class DeviceHolder(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCounter(PortAnswer):
-    """A counter of a pool, of which several devices take."""
+    """A counter of a pool that several devices share."""
 
     counter_set: str
     counter: str

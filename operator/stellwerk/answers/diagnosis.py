@@ -18,7 +18,7 @@ STATES: tuple[State, ...] = ("ok", "unknown", "warning", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(PortAnswer):
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     check: str
     """The subject: definition, operator, lease and so on."""

@@ -26,7 +26,7 @@ class GpusOfNode(PortAnswer):
     @property
     def line(self) -> str:
         """The node in words."""
-        other = " (other plugins turn it away, too)" if self.rejected_by_others else ""
+        other = " (other plugins reject it as well)" if self.rejected_by_others else ""
         return f"  {self.node}: {', '.join(map(str, self.free_milli))} free of its devices{other}"
 
 
@@ -57,9 +57,9 @@ class GpusOfPod(PortAnswer):
             return
         nodes = "1 node" if self.nodes_with_gpus == 1 else f"{self.nodes_with_gpus} nodes"
         yield (
-            f"It asks for {asked}. {nodes} with GPUs: {self.idle_milli} thousandths are idle "
-            f"together, at most {self.most_free_milli} of one device, and "
-            f"{self.whole_devices_idle} whole devices."
+            f"It requests {asked}. {nodes} with GPUs: {self.idle_milli} thousandths are idle in "
+            f"all, at most {self.most_free_milli} of them on one device; "
+            f"{self.whole_devices_idle} devices are wholly idle."
         )
         for each in (self.nearest or ())[:_LINES]:
             yield each.line

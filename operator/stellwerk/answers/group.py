@@ -41,7 +41,7 @@ class GroupForecast(PortAnswer):
 
     placed: bool
     placements: int
-    """Sets of nodes that were looked at."""
+    """Sets of nodes that were tried."""
     attempts: int
     placement: str
     nodes: Mapping[str, str]
@@ -88,7 +88,7 @@ class GroupExplanation(PortAnswer):
     """The time for which room is kept; null: while it is the first of its queue; absent: it is
     not."""
     given_back_after_seconds: int | None = None
-    """Pods are deleted so long after too few could be bound."""
+    """Seconds after which bound pods are deleted if too few could be bound."""
     queue: str | None = None
     topology: Sequence[str] | None = None
     problems: Sequence[str] | None = None

@@ -90,7 +90,7 @@ class NodesPage(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsTurnedAway(PortAnswer):
-    """Waiting pods that one plugin turns away from a node for the same reasons."""
+    """Pending pods that one plugin rejects on a node for the same reasons."""
 
     plugin: str
     reasons: Sequence[str]
@@ -127,7 +127,7 @@ class NodeExplanation(PortAnswer):
     turned_away: Sequence[PodsTurnedAway]
     """The reason that concerns most pods first."""
     left_out: int | None = None
-    """Waiting pods that were not looked at."""
+    """Pending pods that were not examined."""
     stopped: str | None = None
     """The reason for which they were not."""
     compatibility: Sequence[str] = ()

@@ -77,13 +77,13 @@ class DeviceRequestState(PortAnswer):
         plural = "" if self.count == 1 else "s"
         wanted = "all devices" if self.count == "All" else f"{self.count} device{plural}"
         yield (
-            f"Request {self.request} of {self.claim} asks for {wanted} of class "
-            f"{self.device_class}: {self.considered} considered, {self.free} could be taken; "
-            f"{self.nodes_with_enough} of {self.nodes} nodes have enough for it alone."
+            f"Request {self.request} of {self.claim} needs {wanted} of class "
+            f"{self.device_class}: {self.considered} considered, {self.free} available. "
+            f"{self.nodes_with_enough} of {self.nodes} nodes have enough for this request alone."
         )
         for each in self.not_taken[:_MAX_REASONS]:
             examples = ", ".join(each.examples[:_MAX_EXAMPLES])
-            yield f"  {each.devices} not taken: {each.reason} ({examples})"
+            yield f"  {each.devices} not available: {each.reason} ({examples})"
         for error in self.errors or ():
             yield f"  on {error.nodes} nodes: {error.error}"
 
@@ -110,7 +110,7 @@ class DevicesOfPod(PortAnswer):
             given = f": {', '.join(claim.devices)}" if claim.devices else ""
             yield f"Claim {claim.claim} is {claim.state}{given}."
         for pool in self.pools_left_out or ():
-            yield f"Pool {pool.pool} is left out: {pool.reason}."
+            yield f"Pool {pool.pool} is ignored: {pool.reason}."
         for request in self.requests or ():
             yield from request.lines()
 
@@ -143,7 +143,7 @@ class RankedNode(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonCount(PortAnswer):
-    """Nodes that one plugin turned away for the same reasons."""
+    """Nodes that one plugin rejected for the same reasons."""
 
     plugin: str
     reasons: Sequence[str]
@@ -171,12 +171,12 @@ class DecisionFields(PortAnswer):
     nodes: int
     """The number of nodes in all."""
     evaluated: int
-    """Nodes that were looked at."""
+    """Nodes that were evaluated."""
     feasible: int
     tied: int
     """Nodes that shared the best total; 1: there was no tie."""
     nominated: bool
-    """It went to the node that it was nominated to, and no other was looked at."""
+    """It went to the node to which it was nominated; no other node was evaluated."""
     best: Sequence[RankedNode]
     """The chosen node among them; empty: there was nothing to score."""
     others: OtherNodes | None = None
@@ -228,7 +228,7 @@ class BindingFacts(PortAnswer):
 
     def lines(self) -> Iterator[str]:
         """The binding in words."""
-        yield f"It got {self.node}, and counts there. Its binding is at {self.point}."
+        yield f"It is assigned to {self.node} and counts there. Its binding is in {self.point}."
         for each in self.waits_for:
             yield f"It waits for {each}."
 
@@ -315,7 +315,7 @@ class PreemptionNow(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SameVerdict(PortAnswer):
-    """Nodes that a plugin turns away for the same reasons."""
+    """Nodes that a plugin rejects for the same reasons."""
 
     reasons: Sequence[str]
     nodes: int
@@ -324,7 +324,7 @@ class SameVerdict(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginVerdicts(PortAnswer):
-    """The nodes that one plugin turns away, whatever others say."""
+    """The nodes that one plugin rejects, whatever other plugins say."""
 
     plugin: str
     nodes: int
@@ -341,7 +341,7 @@ class PreFilterVerdict(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearNode(PortAnswer):
-    """One of the nodes that fewest plugins turn away."""
+    """One of the nodes that the fewest plugins reject."""
 
     node: str
     rejected_by: Mapping[str, Sequence[str]]
@@ -483,7 +483,7 @@ class PodExplanation(Recomputed, PodFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputedExplanation(Recomputed):
-    """The part of an explanation that is computed anew, for a pod that is supposed."""
+    """The computed part of an explanation, for a supposed pod."""
 
     verdicts: RecomputedVerdicts
     stopped: str | None = None

@@ -19,7 +19,7 @@ class AcceptedSpec(PortAnswer):
     """Absent: it is in use, or that is not known."""
     scheduled_pods: int
     spec: JsonObject | None
-    """Null: it is too large to be kept, or what is kept is no spec."""
+    """Null: it is too large to be kept, or the kept value is not a spec."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

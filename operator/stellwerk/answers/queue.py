@@ -18,7 +18,7 @@ BY_CONTROLLER: Final = "controller"
 """The value of `by` that asks for pods by controller and reason."""
 QUEUE_COLUMNS: Final[Mapping[str, str]] = {
     "name": "Name",
-    "reason": "Turned away by",
+    "reason": "Rejected by",
     "pods": "Pods",
     "namespace": "Namespace",
     "profile": "Profile",
@@ -145,7 +145,7 @@ class QueuePage(PortAnswer):
         for reason, count in reasons.most_common(_MAX_UNSERVED_REASONS):
             yield f"{counted(count, 'pod')} unserved: {reason}"
         if reasons:
-            yield f"schedulerNames that are served: {', '.join(self.served or ()) or 'none'}"
+            yield f"Served schedulerNames: {', '.join(self.served or ()) or 'none'}"
 
     def names(self) -> Iterator[str]:
         """The pods in a queue."""

@@ -11,7 +11,7 @@ from stellwerk.answers.answer import PortAnswer, Time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionDifference(PortAnswer):
-    """A decision that the shadow would have made otherwise."""
+    """A decision that the shadow would have made differently."""
 
     at: Time
     pod: str

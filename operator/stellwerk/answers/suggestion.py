@@ -30,7 +30,7 @@ editClaim, freeClaim, or what a plugin calls its own."""
     node: str | None = None
     """The node that is changed, or that the pod runs on."""
     amounts: Mapping[str, int] | None = None
-    """Amounts by resource, that the node lacks."""
+    """Amounts by resource, that the node lacks; of editPod, that the pod requests then."""
     taint: TaintFields | None = None
     """The taint that the pod tolerates."""
     taints: Sequence[str] | None = None
@@ -38,7 +38,7 @@ editClaim, freeClaim, or what a plugin calls its own."""
     labels: Mapping[str, str | None] | None = None
     """The labels that the node gets; null: that it loses."""
     edit: str | None = None
-    """The field of which the pod asks less."""
+    """The field of the pod that requests less."""
     claim: str | None = None
     """NAMESPACE/NAME of a resource claim that is changed."""
     change: str | None = None
@@ -46,7 +46,7 @@ editClaim, freeClaim, or what a plugin calls its own."""
     claims: Sequence[str] | None = None
     """Names of the resource claims that are free without the pod."""
     made_anew_by: str | None = None
-    """KIND NAME of the controller that makes another pod in place of the one that goes."""
+    """KIND NAME of the controller that replaces the deleted pod."""
     budget: str | None = None
     """NAMESPACE/NAME of the disruption budget that refuses the pod's eviction now."""
 

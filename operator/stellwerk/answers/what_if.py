@@ -98,7 +98,7 @@ class Supposition(PortAnswer):
             )
         pod, profile = body.get("pod"), body.get("profile")
         if not all(isinstance(each, dict | None) for each in (pod, profile)):
-            raise ConfigurationError("pod and profile are objects")
+            raise ConfigurationError("pod and profile must be objects")
         nodes, count = _checked_nodes(body)
         pods = _checked_pods(body)
         if pod is not None:
@@ -174,22 +174,26 @@ class Supposition(PortAnswer):
 def _checked_pods(body: JsonObject) -> Sequence[JsonObject]:
     pods = body.get("pods") or ()
     if not isinstance(pods, list | tuple) or not all(isinstance(each, dict) for each in pods):
-        raise ConfigurationError("pods is a list of pods")
+        raise ConfigurationError("pods must be a list of pods")
     if len(pods) > MAX_PODS:
-        raise ConfigurationError(f"no more than {MAX_PODS} pods can be supposed")
+        raise ConfigurationError(f"pods: at most {MAX_PODS} are allowed")
     return tuple(pods)
 
 
 def _checked_texts(body: JsonObject, name: str) -> tuple[str, ...]:
     texts = body.get(name) or ()
     if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
-        raise ConfigurationError(f"{name} is a list of texts")
+        raise ConfigurationError(f"{name} must be a list of strings")
     if len(texts) > MAX_ACTS:
-        raise ConfigurationError(f"{name}: no more than {MAX_ACTS} acts can be supposed")
+        raise ConfigurationError(f"{name}: at most {MAX_ACTS} entries are allowed")
     if any(len(each) > _MAX_ACT_CHARACTERS for each in texts):
-        raise ConfigurationError(f"{name}: an act has at most {_MAX_ACT_CHARACTERS} characters")
+        raise ConfigurationError(
+            f"{name}: an entry may have at most {_MAX_ACT_CHARACTERS} characters"
+        )
     if sum(len(each.split()) for each in texts) > _MAX_WORDS_OF_ACTS:
-        raise ConfigurationError(f"{name}: no more than {_MAX_WORDS_OF_ACTS} labels or taints")
+        raise ConfigurationError(
+            f"{name}: at most {_MAX_WORDS_OF_ACTS} labels or taints are allowed"
+        )
     return tuple(texts)
 
 
@@ -197,9 +201,9 @@ def _checked_drain(body: JsonObject) -> str | Sequence[str]:
     drain = body.get("drain") or ""
     names = (drain,) if isinstance(drain, str) else drain
     if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
-        raise ConfigurationError("drain is the name of a node, or a list of names")
+        raise ConfigurationError("drain must be the name of a node, or a list of names")
     if len(names) > MAX_NODES:
-        raise ConfigurationError(f"no more than {MAX_NODES} nodes can be drained")
+        raise ConfigurationError(f"drain: at most {MAX_NODES} nodes are allowed")
     return drain
 
 
@@ -208,12 +212,14 @@ def _checked_nodes(body: JsonObject) -> tuple[Sequence[JsonObject], int]:
     is_number = isinstance(count, int) and not isinstance(count, bool)
     if not isinstance(nodes, list | tuple) or not is_number or not 0 < count <= MAX_NODES:
         raise ConfigurationError(
-            f"addNodes is a list of nodes, count a number from 1 to {MAX_NODES}"
+            f"addNodes must be a list of nodes, and count a number from 1 to {MAX_NODES}"
         )
     if len(nodes) * count > MAX_NODES:
-        raise ConfigurationError(f"no more than {MAX_NODES} nodes can be added")
+        raise ConfigurationError(
+            f"addNodes: at most {MAX_NODES} nodes are allowed, counting copies"
+        )
     if not all(isinstance(each, dict) for each in nodes):
-        raise ConfigurationError("addNodes is a list of nodes")
+        raise ConfigurationError("addNodes must be a list of nodes")
     resources = set[str]()
     for index, node in enumerate(nodes):
         resources.update(_checked_node(f"addNodes[{index}]", node))
@@ -233,7 +239,7 @@ def _checked_node(where: str, node: JsonObject) -> set[str]:
     for field in ("name", "generateName"):
         if len(str(metadata.get(field) or "")) > _MAX_NAME_CHARACTERS:
             raise ConfigurationError(
-                f"{where}: a name has at most {_MAX_NAME_CHARACTERS} characters"
+                f"{where}: a name may have at most {_MAX_NAME_CHARACTERS} characters"
             )
     labels, images = _part(where, metadata, "labels", {}), _part(where, status, "images", [])
     resources = set(_part(where, status, "capacity", {}))
@@ -248,14 +254,16 @@ def _checked_node(where: str, node: JsonObject) -> set[str]:
     }
     names = sum(len(_part(where, each, "names", [])) for each in images if isinstance(each, dict))
     if names > _MAX_IMAGE_NAMES:
-        raise ConfigurationError(f"{where}: images have at most {_MAX_IMAGE_NAMES} names in all")
+        raise ConfigurationError(
+            f"{where}: images may have at most {_MAX_IMAGE_NAMES} names in all"
+        )
     for name, part in parts.items():
         if len(part) > MAX_ENTRIES:
-            raise ConfigurationError(f"{where}: a node has at most {MAX_ENTRIES} {name}")
+            raise ConfigurationError(f"{where}: a node may have at most {MAX_ENTRIES} {name}")
     too_long = any(len(key) > _MAX_KEY_CHARACTERS for key in (*labels, *resources))
     if too_long or any(len(str(value)) > _MAX_VALUE_CHARACTERS for value in labels.values()):
         text = f"at most {_MAX_KEY_CHARACTERS} characters, values of labels {_MAX_VALUE_CHARACTERS}"
-        raise ConfigurationError(f"{where}: keys of labels and resources have {text}")
+        raise ConfigurationError(f"{where}: keys of labels and resources may have {text}")
     return resources
 
 
@@ -264,7 +272,7 @@ def _part(where: str, obj: JsonObject, field: str, empty: Part) -> Part:
     if found is None:
         return empty
     if not isinstance(found, type(empty)):
-        raise ConfigurationError(f"{where}: {field} is not as a node has it")
+        raise ConfigurationError(f"{where}: {field} does not have the form of a Node's")
     return found
 
 
@@ -321,9 +329,9 @@ class EndedPod(PortAnswer):
     """The node that it leaves; absent: it had none."""
     reason: str
     after_seconds: int | None = None
-    """It stands the taint for so long; absent: it ends at once."""
+    """Seconds for which it tolerates the taint; absent: it ends at once."""
     made_anew: bool
-    """Its controller makes it anew, and where that one goes is decided."""
+    """Its controller recreates it, and the new pod is decided as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +347,7 @@ class WhatIf(PortAnswer):
     compatibility: Sequence[str] = ()
     """The Kubernetes releases that the decisions followed."""
     left_out: int | None = None
-    """Pods that were not looked at."""
+    """Pods that were not examined."""
     stopped: str | None = None
     """The reason why the answer ends before it is complete; absent: it is complete."""
     explanation: RecomputedExplanation | None = None
@@ -347,7 +355,7 @@ class WhatIf(PortAnswer):
     placed: Sequence[PlacedPod]
     unplaced: Sequence[UnplacedPod]
     lost: Sequence[str] | None = None
-    """Pods that the acts end and nothing makes anew: they have no controller."""
+    """Pods that the acts end and no controller recreates."""
     staying: Sequence[PodThatStays] | None = None
     """Pods that the drains do not evict: `kubectl drain` would wait for their budgets."""
     not_asked: Sequence[PluginLeftOut] | None = None

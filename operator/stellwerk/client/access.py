@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 REREAD_SECONDS: Final = 60.0
 """Time after which token and certificate files are read again, because they rotate. kubelet
 replaces a token long before the old one ends."""
-SHORTEST_SECONDS: Final = 10.0
+MIN_REREAD_SECONDS: Final = 10.0
 """Shortest time between two readings of credentials, however soon they end."""
 _EXPIRY_MARGIN_SECONDS: Final = 120.0
 """Time before their end at which credentials are read again: enough for a plugin that hangs, and
@@ -271,7 +271,7 @@ class Kubeconfig(Source):
         margin_seconds = min(_EXPIRY_MARGIN_SECONDS, left_seconds * _EXPIRY_MARGIN_SHARE)
         return replace(
             access,
-            stale_after_seconds=max(SHORTEST_SECONDS, left_seconds - margin_seconds),
+            stale_after_seconds=max(MIN_REREAD_SECONDS, left_seconds - margin_seconds),
             valid_seconds=max(0.0, left_seconds),
         )
 
@@ -363,13 +363,13 @@ def _named(documents: list[_Document], section: str, kind: str) -> dict[str, _En
     """Return the entries of a section by name; as for kubectl, the first file wins.
 
     Raises:
-        ConfigurationError: the section is no list.
+        ConfigurationError: the section is not a list.
     """
     entries: dict[str, _Entry] = {}
     for document in documents:
         listed = document.fields.get(section) or ()
         if not isinstance(listed, list | tuple):
-            raise ConfigurationError(f"cannot read the kubeconfig: {section} is no list")
+            raise ConfigurationError(f"cannot read the kubeconfig: {section} is not a list")
         for item in listed:
             if isinstance(item, dict):
                 fields = item.get(kind)

@@ -301,7 +301,7 @@ def _body(
             return b"", len(received) == start
         raise ValueError("an answer of unknown length")
     if not length.isdigit():
-        raise ValueError("a Content-Length that is no number")
+        raise ValueError("a Content-Length that is not a number")
     end = start + int(length)
     if len(received) < end:
         return None
@@ -325,7 +325,7 @@ def _chunks(received: bytes, start: int) -> tuple[bytes, bool] | None:
         if len(received) < start + size + 2:
             return None
         if received[start + size : start + size + 2] != b"\r\n":
-            raise ValueError("a chunk of another length than it says")
+            raise ValueError("a chunk whose length differs from its header")
         chunks.append(received[start : start + size])
         start += size + 2
     return None

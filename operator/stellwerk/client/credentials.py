@@ -13,18 +13,16 @@ import logging
 import os
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
 from typing_extensions import override
-from yarl import URL
 
 from stellwerk import __version__
-from stellwerk.client.access import SHORTEST_SECONDS, InCluster, Kubeconfig
+from stellwerk.client.access import MIN_REREAD_SECONDS, InCluster, Kubeconfig
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk_kube.clock import SystemClock
+from stellwerk_kube.destinations import environment_proxy
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.user_files import expanded
 
@@ -72,7 +70,7 @@ class Credentials:
         self._retry_at_seconds = float("-inf")
         self._tls = RenewableContext.of(loaded)
         self._first_connector: aiohttp.TCPConnector | None = None
-        self._proxy = loaded.proxy or _environment_proxy(loaded.server)
+        self._proxy = loaded.proxy or environment_proxy(loaded.server)
         self.needs_session: Final = self._proxy is not None or bool(loaded.impersonation)
         """Whether every request must go through a session: it knows the proxy, and the headers by
         which requests act for another user."""
@@ -181,7 +179,7 @@ class Credentials:
             if now_seconds < self._retry_at_seconds:
                 return None
             # A server that refuses every credential must not make us run a plugin per request.
-            self._retry_at_seconds = now_seconds + SHORTEST_SECONDS
+            self._retry_at_seconds = now_seconds + MIN_REREAD_SECONDS
             self._look = asyncio.create_task(self._reload(), name="credentials")
         return self._look
 
@@ -195,7 +193,7 @@ class Credentials:
             # The old ones may still be good; the server will say when they are not.
             logger.warning("keeping the present credentials: %s", error)
             self.fresh_until_seconds = self._retry_at_seconds = (
-                self._clock.monotonic() + SHORTEST_SECONDS
+                self._clock.monotonic() + MIN_REREAD_SECONDS
             )
             return
         self._loaded = loaded
@@ -232,8 +230,8 @@ async def load_credentials(
     loaded = await source.load()
     if not loaded.verify and loaded.server.startswith("https"):
         logger.warning(
-            "the certificate of %s is not verified (insecure-skip-tls-verify): whoever answers "
-            "there is sent these credentials",
+            "the certificate of %s is not verified (insecure-skip-tls-verify): these "
+            "credentials are sent to whatever answers there",
             loaded.server,
         )
     return Credentials(source, loaded, clock)
@@ -321,15 +319,6 @@ def _acting_for(headers: Sequence[tuple[str, str]]) -> aiohttp.ClientMiddlewareT
         return await handler(request)
 
     return with_impersonation
-
-
-def _environment_proxy(server: str) -> URL | None:
-    """Return the proxy of the environment for this server; asked once, it is slow to ask."""
-    parts = urlsplit(server)
-    proxy = getproxies().get(parts.scheme)
-    if proxy is None or parts.hostname is None or proxy_bypass(parts.hostname):
-        return None
-    return URL(proxy)
 
 
 def _in_cluster(environ: Mapping[str, str]) -> bool:

@@ -152,7 +152,10 @@ class Elector:
             return
         self._master.set(0)
         if not self._fence.is_settled:
-            logger.warning("a write was not answered: lease %s is left to run out", self._lease.key)
+            logger.warning(
+                "a write was not answered: lease %s is not released and expires by itself",
+                self._lease.key,
+            )
             return
         try:
             try:
@@ -161,7 +164,11 @@ class Elector:
                 # A renewal that was interrupted was applied between reading and writing.
                 await self._give_away()
         except (ApiError, TimeoutError) as failure:
-            logger.warning("lease %s is left to run out: %s", self._lease.key, _one_line(failure))
+            logger.warning(
+                "lease %s is not released and expires by itself: %s",
+                self._lease.key,
+                _one_line(failure),
+            )
         else:
             logger.info("released lease %s", self._lease.key)
 
@@ -302,7 +309,9 @@ class Elector:
                         if not self._holder:
                             self._released_by_other.set()
             except Forbidden as refusal:
-                logger.info("a release is seen at the next attempt only: %s", refusal)
+                logger.info(
+                    "the release of a lease is noticed at the next attempt only: %s", refusal
+                )
                 return
             except (ApiError, ValueError) as failure:
                 logger.debug("%s", failure)

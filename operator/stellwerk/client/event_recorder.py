@@ -253,7 +253,7 @@ class EventRecorder(Recorder):
             async with asyncio.timeout(timeout_seconds):
                 await self._idle.wait()
         except TimeoutError:
-            logger.warning("%d events are left unwritten", len(self._queue) + self._writing)
+            logger.warning("%d events were not written", len(self._queue) + self._writing)
             return False
         return True
 

@@ -85,7 +85,7 @@ class ExecPlugin:
         try:
             return self._credential(orjson.loads(output))
         except (ValueError, TypeError, AttributeError) as error:
-            raise self._failed(f"it answered no ExecCredential: {error}") from error
+            raise self._failed(f"its output is not an ExecCredential: {error}") from error
 
     async def _output(self) -> tuple[int, bytes, str]:
         """The status, what was printed, and what it complained about."""

@@ -32,7 +32,7 @@ from stellwerk.client.extender_tls import (
 from stellwerk.client.web import connector_to, refused_address
 from stellwerk.framework.secret_reading import read_secret
 from stellwerk_kube.clock import Clock
-from stellwerk_kube.destinations import EVERYWHERE, Destinations
+from stellwerk_kube.destinations import EVERYWHERE, Destinations, environment_proxy
 from stellwerk_kube.errors import (
     ExtenderError,
     Forbidden,
@@ -43,6 +43,8 @@ from stellwerk_kube.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from yarl import URL
 
     from stellwerk.client.connection import Fence
     from stellwerk.client.extender_answers import AnsweredVictims, FilterAnswer
@@ -138,6 +140,10 @@ class _Connections:
     session: aiohttp.ClientSession | None = None
     credentials: _Credentials | None = None
     """The credentials that the session was opened with; None: there is no session yet."""
+    proxy: URL | None = None
+    """The proxy that is asked for the extender; None: none is."""
+    proxy_headers: Mapping[str, str] = field(default_factory=dict)
+    """The user and password of the proxy."""
     calls: int = 0
 
 
@@ -176,6 +182,8 @@ class HttpExtender:
         """The reason why its Secrets may not be used, or are not there, as of the last reading."""
         self.refused_address = ""
         """The reason why an address was not called that its name led to last."""
+        self.is_checked = False
+        """Whether `check` has ended once, or has nothing to find out."""
         self._clock = clock
         self._metrics = metrics
         self._fence = fence or open_fence()
@@ -265,8 +273,8 @@ class HttpExtender:
         if not self._circuit_breaker.admits():
             raise self._failure(
                 purpose,
-                f'extender "{self.name}" let {TIMEOUTS_IN_A_ROW} calls in a row time out; it is '
-                f"asked once in {PROBE_SECONDS:g} s until it answers",
+                f'extender "{self.name}" timed out {TIMEOUTS_IN_A_ROW} times in a row; it is '
+                f"called once every {PROBE_SECONDS:g} s until it answers",
             )
         started_seconds = self._clock.monotonic()
         result = "error"
@@ -290,7 +298,7 @@ class HttpExtender:
                 f"{self.spec.timeout_seconds:g}s",
             ) from error
         except orjson.JSONDecodeError as error:
-            raise self._failure(purpose, f"{url} answered no JSON: {error}") from error
+            raise self._failure(purpose, f"{url} did not answer with JSON: {error}") from error
         finally:
             if result != "timeout":
                 self._circuit_breaker.ended()
@@ -313,6 +321,8 @@ class HttpExtender:
                     url,
                     data=body,
                     allow_redirects=False,
+                    proxy=connections.proxy,
+                    proxy_headers=connections.proxy_headers,
                     server_hostname=self._server_name(),
                     trace_request_ctx=None if repeatable else f"post a binding to {url}",
                 ) as response:
@@ -354,8 +364,11 @@ class HttpExtender:
             if connections.session is None:
                 credentials = await self._credentials()
                 context = await extender_context(self.spec, credentials.tls)
+                proxy, proxy_headers = self._proxy()
+                # Of an encrypted connection the proxy sees no header but those of its own.
+                shown_to_proxy = {} if self.name.startswith("https") else proxy_headers
                 connections.session = aiohttp.ClientSession(
-                    headers={**self._headers, **credentials.authorization},
+                    headers={**self._headers, **credentials.authorization, **shown_to_proxy},
                     connector=connector_to(
                         self.name,
                         self._destinations,
@@ -366,11 +379,11 @@ class HttpExtender:
                     ),
                     # The whole call has a deadline; of its parts none has one of its own.
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-                    trust_env=self._destinations.by_proxy(self.name),
                     auto_decompress=False,
                     trace_configs=fence_traces(self._fence),
                 )
                 connections.credentials = credentials
+                connections.proxy, connections.proxy_headers = proxy, proxy_headers
             return connections.session
 
     async def _credentials(self) -> _Credentials:
@@ -401,6 +414,14 @@ class HttpExtender:
         self.unusable_files = self.unusable_secret = ""
         return _Credentials(authorization, tls)
 
+    def _proxy(self) -> tuple[URL | None, dict[str, str]]:
+        """The proxy of the environment for this extender, and its user and password."""
+        found = environment_proxy(self.name) if self._destinations.by_proxy(self.name) else None
+        if found is None or found.user is None:
+            return found, {}
+        header = _basic_header(found.user.encode(), (found.password or "").encode())
+        return found.with_user(None), {"Proxy-Authorization": header["Authorization"]}
+
     def _refuse(self, reason: str) -> None:
         self.refused_address = reason
 
@@ -423,6 +444,13 @@ class HttpExtender:
 
         Connections that were opened with other credentials than are there now are used no more.
         """
+        try:
+            await self._check_credentials()
+            await self._check_address()
+        finally:
+            self.is_checked = True
+
+    async def _check_credentials(self) -> None:
         if self.has_credentials:
             connections = self._connections
             try:
@@ -444,6 +472,8 @@ class HttpExtender:
                 if connections.credentials not in (None, found):
                     self._replace(connections)
             await self._close_unused(connections)
+
+    async def _check_address(self) -> None:
         if not self._destinations.restricted:
             return
         try:

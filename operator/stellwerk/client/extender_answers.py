@@ -66,7 +66,7 @@ class ExtenderAnswer:
         """
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
-            raise self.failure(f"{self._who} answered in an encoding it was not asked for")
+            raise self.failure(f"{self._who} answered in an encoding that was not requested")
         limit_bytes = MAX_ANSWER_BYTES + 2 * sent_bytes
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
@@ -99,7 +99,7 @@ class ExtenderAnswer:
                 )
                 raise self.failure(message)
         if len(set(remaining)) < len(remaining):
-            raise self._nonsense(remaining, "nodenames", "a node twice")
+            raise self._nonsense(remaining, "nodenames", "a duplicate node")
         return FilterAnswer(
             tuple(remaining),
             self._texts(fields.get("failednodes"), "failedNodes"),
@@ -117,7 +117,7 @@ class ExtenderAnswer:
             fields = self._object(item, "")
             host = self._text(fields.get("host"), "host")
             if host in scores:
-                raise self._nonsense(host, "host", "a node twice")
+                raise self._nonsense(host, "host", "a duplicate node")
             scores[host] = self._number(fields.get("score"), "score", least=-MAX_NUMBER)
         return list(scores.items())
 
@@ -148,7 +148,7 @@ class ExtenderAnswer:
             for pod in self._list(fields.get("pods"), "pods")
         )
         if len(set(uids)) < len(uids):
-            raise self._nonsense(list(uids), "pods", "a pod twice")
+            raise self._nonsense(list(uids), "pods", "a duplicate pod")
         return AnsweredVictims(
             uids, self._number(fields.get("numpdbviolations"), "numPDBViolations", least=0)
         )
@@ -175,7 +175,9 @@ class ExtenderAnswer:
         if message := self._text(fields.get("error"), "error"):
             raise self.failure(message)
 
-    def _nonsense(self, value: object, field: str, what: str = "something else") -> ExtenderError:
+    def _nonsense(
+        self, value: object, field: str, what: str = "an unexpected value"
+    ) -> ExtenderError:
         excerpt = _excerpt(value)
         where = f" in {field}" if field else ""
         return self.failure(f"{self._who} answered {self._verb} with {what}{where}: {excerpt}")
@@ -203,7 +205,7 @@ class ExtenderAnswer:
         if not isinstance(value, int) or isinstance(value, bool):
             raise self._nonsense(value, field)
         if not least <= value <= MAX_NUMBER:
-            raise self._nonsense(value, field, "an absurd number")
+            raise self._nonsense(value, field, "a number out of range")
         return value
 
     def _text(self, value: object, field: str) -> str:
@@ -228,4 +230,4 @@ def _excerpt(value: object) -> str:
         return orjson.dumps(value)[:_MAX_EXCERPT_BYTES].decode(errors="replace")
     except orjson.JSONEncodeError:
         # More can be read than written: 1,024 levels, and 254.
-        return "lists or objects too deep to be shown"
+        return "a value nested too deeply to be shown"

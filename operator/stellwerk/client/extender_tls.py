@@ -82,18 +82,19 @@ class ExtenderFiles:
             return [b""] * len(paths)
         if self._folder is None:
             raise UnusableFileError(
-                f"{named}: no file is read unless {FILES_FLAG} of stellwerk run names its folder"
+                f"{named}: files are read only below the folder that {FILES_FLAG} of stellwerk "
+                "run names"
             )
         if key in self._under_way or len(self._under_way) >= _MAX_READINGS:
-            raise UnusableFileError(f"{named}: an earlier attempt to read files has not ended yet")
+            raise UnusableFileError(f"{named}: an earlier attempt to read files is still running")
         async with self._places:
             try:
                 async with asyncio.timeout(MAX_READING_SECONDS):
                     return await self._in_thread(key, paths, urls, self._folder)
             except TimeoutError as error:
                 message = (
-                    f"{named}: not read within {MAX_READING_SECONDS:g} s, below the folder of "
-                    f"{FILES_FLAG}"
+                    f"{named}: not read within {MAX_READING_SECONDS:g} s (below the folder of "
+                    f"{FILES_FLAG})"
                 )
                 raise UnusableFileError(message) from error
 
@@ -159,7 +160,7 @@ def _file(folder: Path, path: str) -> bytes:
         try:
             status = os.fstat(opened)
             if not stat.S_ISREG(status.st_mode):
-                raise UnusableFileError(f"{path} is no regular file")
+                raise UnusableFileError(f"{path} is not a regular file")
             if status.st_size > MAX_FILE_BYTES:
                 raise UnusableFileError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
             content = b""
@@ -167,7 +168,7 @@ def _file(folder: Path, path: str) -> bytes:
                 content += part
             if len(content) > status.st_size:
                 # What the kernel makes up as it is read, /proc/self/environ for one, has no size.
-                raise UnusableFileError(f"{path} is no file of a known size")
+                raise UnusableFileError(f"{path} has no known size")
             return content
         finally:
             os.close(opened)
@@ -185,7 +186,7 @@ def _opened_below(folder: Path, path: str) -> int:
         UnusableFileError: it does not lie below the folder.
         OSError: it cannot be opened.
     """
-    outside = UnusableFileError(f"{path} does not lie below {folder}, which {FILES_FLAG} names")
+    outside = UnusableFileError(f"{path} is not below {folder}, the folder that {FILES_FLAG} names")
     if "\0" in path or ".." in Path(path).parts:
         raise outside
     root = Path(os.path.realpath(folder))

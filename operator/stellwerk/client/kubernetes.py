@@ -375,7 +375,7 @@ class FirstAnswer:
         self._clock = clock
         self._jitter = jitter
         self._began_seconds = clock.monotonic()
-        self._failure = "it was not asked yet"
+        self._failure = "it has not been asked yet"
         self._has_come = False
 
     def unready(self) -> str | None:
@@ -398,7 +398,7 @@ class FirstAnswer:
                 failures += 1
             else:
                 if failures:
-                    logger.info("the API server answers now, after %d failed questions", failures)
+                    logger.info("the API server answers again after %d failed requests", failures)
                 self._has_come = True
                 return version
             await asyncio.sleep(pause_seconds * (1.0 + self._jitter()))

@@ -101,7 +101,7 @@ class OperatorPort:
         try:
             sent = orjson.dumps(body)
         except TypeError as error:  # deeper than 254 levels, or a number beyond 64 bits
-            raise ConfigurationError(f"the question cannot be sent as JSON: {error}") from error
+            raise ConfigurationError(f"the request cannot be encoded as JSON: {error}") from error
         return await self._ask("POST", path, sent)
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> JsonObject:
@@ -148,9 +148,9 @@ def _refusal(status: int, text: bytes, content_type: str) -> PortRefusal:
             return PortRefusal(status, f"{shown(first)} ({status})")
         # Some other server, of whose page the beginning is enough.
         said = cut(printable(first), _MAX_SHOWN_BYTES)
-        return PortRefusal(status, f"no answer of an operator: {said or 'nothing'} ({status})")
+        return PortRefusal(status, f"not an operator's answer: {said or 'nothing'} ({status})")
     leader = answer.get("leader") if isinstance(answer, dict) else None
     if leader:
-        return PortRefusal(status, f"this replica does not lead; ask {leader}", str(leader))
+        return PortRefusal(status, f"this replica is not the leader; ask {leader}", str(leader))
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     return PortRefusal(status, f"{error} ({status})")

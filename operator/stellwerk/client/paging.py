@@ -113,7 +113,7 @@ def checked_page(page: object, kind: str) -> JsonObject:
     act = f"list {kind} objects"
     if not isinstance(page, dict) or page.get("kind") != f"{kind}List":
         named = page.get("kind") if isinstance(page, dict) else type(page).__name__
-        raise NotAList(act, f"the answer is no {kind}List but {named!r:.80}")
+        raise NotAList(act, f"expected a {kind}List, got {named!r:.80}")
     metadata = page.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
         raise NotAList(act, "the list has no resourceVersion")

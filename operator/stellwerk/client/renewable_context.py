@@ -146,7 +146,7 @@ def _expecting(public_key: str) -> type[ssl.SSLObject]:
             shown = self.getpeercert(binary_form=True)
             if shown is None or fingerprint(shown) != public_key:
                 raise ssl.SSLCertVerificationError(
-                    "the certificate has another public key than the one that is expected"
+                    "the certificate does not have the expected public key"
                 )
 
     return Expecting

@@ -166,7 +166,7 @@ class WebClient(Web):
             limit = f"{self._limit_seconds:g} s"
             raise WebError(f"cannot read {shown}: no answer within {limit}") from error
         except orjson.JSONDecodeError as error:
-            raise WebError(f"cannot read {shown}: the answer is no JSON: {error}") from error
+            raise WebError(f"cannot read {shown}: the answer is not JSON: {error}") from error
         except (aiohttp.ClientError, OSError, ValueError, BrokenExecutor) as error:
             reason = str(error).replace(url, shown) or type(error).__name__
             raise WebError(f"cannot read {shown}: {reason}") from error

@@ -36,7 +36,7 @@ _MAX_TIED_NODES: Final = 20
 """Nodes of a tie that an answer names. It counts all of them."""
 
 
-EXTENDERS_NOT_ASKED: Final = "extenders are not asked by explanations"
+EXTENDERS_NOT_ASKED: Final = "explanations do not call extenders"
 """The reason for which an extender has no part in an answer."""
 
 
@@ -109,9 +109,7 @@ def not_asked(profile: ServedProfile, pod: PodInfo) -> Iterator[PluginLeftOut]:
         if is_interested(extender, pod):
             yield PluginLeftOut(plugin=extender.shown_url_prefix, reason=EXTENDERS_NOT_ASKED)
     for plugin in PERMIT.among(profile.framework.plugins):
-        yield PluginLeftOut(
-            plugin=plugin.name, reason="its Permit is asked when the pod is to be bound"
-        )
+        yield PluginLeftOut(plugin=plugin.name, reason="its Permit runs only when the pod is bound")
 
 
 # --- a pod by itself ----------------------------------------------------------------------------
@@ -187,7 +185,10 @@ def _with_group(
         return _alone(world, pod, profile)
     held = why_different(world, profile, members, pending)
     if not held and len(pending) + world.pod_groups.placed(members) < group.min_count:
-        held = f"{len(pending)} members of its group can be tried, and {group.min_count} have to be"
+        held = (
+            f"only {len(pending)} members of its group can be tried, but {group.min_count} "
+            "are needed"
+        )
     if held:
         return Attempt(message=held, is_own=False)
     results: dict[str, Attempt] = {}

@@ -32,7 +32,7 @@ from stellwerk.world.gangs.group_decision import (
     missing_text,
 )
 from stellwerk.world.gangs.group_request import request_for, scheduled_members
-from stellwerk.world.gangs.group_reservation import reservation_limit_seconds
+from stellwerk.world.gangs.group_reservation import left_for_part, reservation_limit_seconds
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import gang_args, in_order, is_first, why_inadmissible
 from stellwerk.world.profiles import ServedProfile
@@ -160,8 +160,12 @@ def _room_is_kept_seconds(world: World, members: GroupMembers, group: PodGroup) 
     """The time for which room is kept; None: for as long as the group is the first of its queue."""
     since = members.reserved_since
     profile = next(filter(None, map(world.profiles.of, members.pods.values())), None)
-    if profile is None or since is None:
+    if profile is None:
         return ROOM_NOT_KEPT
+    if since is None:
+        is_kept = members.is_partly_bound and any(map(world.nominator.node_of, members.pods))
+        left = left_for_part(world, profile, members)
+        return round(max(0.0, left)) if is_kept else ROOM_NOT_KEPT
     now, kept = world.clock.monotonic(), world.pod_groups.kept_room.get(members.key.namespace)
     granted = gang_args(profile).reservation
     if members.ending is None or kept is None or granted is None:

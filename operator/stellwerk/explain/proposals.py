@@ -120,6 +120,25 @@ class PluginsAsked:
         found = self._of_pod.get(plugin, ())
         return [each for each in found if _part(each) is not PodPart.REQUESTS]
 
+    def requests_for(self, row: int) -> list[Change]:
+        """Edits of the pod that cut its requests to what one node has."""
+        nodes = NodeView(self._snapshot, np.array([row]))
+        found: list[Change] = []
+        for name, plugin in self._proposing.items():
+            if name in self._reasons:
+                continue
+            try:
+                proposed = list(plugin.propose(self._state, self._pod, None, nodes))
+            except PluginFailure as failure:
+                self.leave_out(failure)
+                continue
+            found += (
+                each
+                for each in proposed
+                if isinstance(each, EditPod) and each.part is PodPart.REQUESTS
+            )
+        return found
+
     def for_node(self, row: int, failing: Sequence[str]) -> Iterator[tuple[str, Change]]:
         """(plugin, change) for each plugin that turns the node away."""
         for name in failing:

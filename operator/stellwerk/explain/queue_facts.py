@@ -191,11 +191,11 @@ _WORDS: Final[Mapping[Action, str]] = {
     Action.UPDATE_NODE_ANNOTATION: "a node's annotations change",
     Action.UPDATE_NODE_DECLARED_FEATURE: "a node declares a feature",
     Action.UPDATE_POD_LABEL: "a pod's labels change",
-    Action.UPDATE_POD_SCALE_DOWN: "a pod asks for less",
+    Action.UPDATE_POD_SCALE_DOWN: "a pod requests less",
     Action.UPDATE_POD_TOLERATION: "the pod gets a toleration",
     Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "the pod loses its scheduling gates",
-    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "the pod's claims are made",
-    Action.UPDATE_POD_TERMINATING: "the deletion of a pod begins",
+    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "the pod's claims are created",
+    Action.UPDATE_POD_TERMINATING: "a pod starts to be deleted",
 }
 
 

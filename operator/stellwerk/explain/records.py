@@ -92,7 +92,7 @@ _MAX_REASONS: Final = 20
 """Reasons that are kept of one answer: an extender may give another one for each node."""
 _MAX_LETTERS: Final = 256
 """Letters that are kept of one reason: an extender may give one of any length."""
-_NO_REASON: Final = "taken away without a reason"
+_NO_REASON: Final = "rejected without a reason"
 _MORE_REASONS: Final = "other reasons, or none"
 _MAX_REFUSED_PODS: Final = 4096
 """Waiting pods whose last refusals by extenders are kept."""
@@ -137,7 +137,7 @@ class DecisionRecord:
     tied: int
     """Number of nodes that shared the best total; 1: there was no tie."""
     nominated: bool
-    """It went to the node that it was nominated to, and no other was looked at."""
+    """It went to the node to which it was nominated; no other node was evaluated."""
     names: Sequence[str]
     """The kept nodes, in no order; empty: there was nothing to choose."""
     total: IntColumn | None

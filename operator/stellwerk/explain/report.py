@@ -148,7 +148,7 @@ class Explanations:
         )
         record = self.records.of(pod.uid)
         if record is None or record.node_name != pod.node_name:
-            note = "this decision was not made here, or is no longer kept"
+            note = "this replica did not make the decision, or no longer keeps it"
             return replace(result, note=note)
         if record.nominated:
             # Only the pods that it evicted say why it went there.
@@ -192,7 +192,7 @@ class Explanations:
         world, pod = self.world, entry.newest
         if is_skipped(world, entry):
             yield
-            note = "it is being deleted, is in no queue and holds no room on a node"
+            note = "it is being deleted; it is in no queue and takes no room on a node"
             return replace(self._header(pod, "terminating"), note=note)
         last_attempt = None
         if entry.attempts:
@@ -332,7 +332,7 @@ def held_gpus(pod: PodInfo) -> GpusOfPod | None:
 def _refused_words(nodes: int) -> str:
     """The reason why a pod waits although plugins let nodes pass."""
     counted = "1 node" if nodes == 1 else f"{nodes:,} nodes"
-    return f"in its last attempt extenders refused {counted} that the plugins let pass"
+    return f"in its last attempt extenders rejected {counted} that passed the plugins"
 
 
 def _preempted(key: str, victim: PreemptedBy) -> Steps[PodExplanation]:
@@ -492,7 +492,8 @@ def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
     if search.eviction:
         pods = ", ".join(search.eviction)
         would_do = (
-            f"evicting {pods} on {search.eviction_node} would do, but preemptionPolicy is Never"
+            f"evicting {pods} on {search.eviction_node} would make room, but preemptionPolicy "
+            "is Never"
         )
     candidate, post_filter = decision.candidate, decision.post_filter
     if candidate is None:

@@ -271,15 +271,15 @@ class SupposedChanges:
         if len(active) > 1:
             names = ", ".join(sorted(str(each["metadata"]["name"]) for each in active))
             raise ConfigurationError(
-                f"{scaling.workload} is being rolled out, and scaling shares the pods between "
-                f"{names}: scale one of them as replicaset/{scaling.namespace}/NAME"
+                f"{scaling.workload} is being rolled out, so its pods would be divided between "
+                f"{names}. Scale one of them: replicaset/{scaling.namespace}/NAME"
             )
         return active[0] if active else max(own, key=_revision)
 
     def _unknown(self, scaling: Scaling, known: Iterable[str]) -> Steps[ConfigurationError]:
         near = yield from suggested(scaling.name, dict.fromkeys(known))
         what = f"{scaling.kind} {scaling.namespace}/{scaling.name}"
-        return ConfigurationError(f"there is no {what} here that the scheduler knows of{near}")
+        return ConfigurationError(f"the scheduler knows no {what}{near}")
 
     def _scale_stateful_set(
         self, scaling: Scaling, controller: JsonObject, pods: Sequence[PodInfo]
@@ -335,8 +335,8 @@ class SupposedChanges:
         like = min(pods, key=lambda pod: pod.key)
         if missing > 0 and (like.generated_claims or like.volumes):
             raise ConfigurationError(
-                f"{scaling.workload}: its pods have volumes or claims, which another pod may share "
-                "or not: name the Job's manifest by --pod"
+                f"{scaling.workload}: its pods have volumes or claims, and a new pod may share "
+                "them or not. Pass the Job's manifest with --pod"
             )
         for number in range(missing):
             made = like.with_nomination("").with_node("")
@@ -355,7 +355,7 @@ class SupposedChanges:
         missing = scaling.replicas - there
         if missing + len(self.made) + len(self.copies) > MAX_PODS:
             raise ConfigurationError(
-                f"{scaling}: {missing} more pods; one answer decides on at most {MAX_PODS}"
+                f"{scaling}: {missing} more pods; one answer covers at most {MAX_PODS}"
             )
 
     # --- pods -----------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ class _Answers:
         world = self._world
         before = self._after.get(pod.key)
         if before and not any(each.pod == before for each in self.placed):
-            message = f"its StatefulSet makes it once {before} runs"
+            message = f"its StatefulSet creates it once {before} runs"
             self._gets_none(pod, message, held_back=True)
             return
         if profile is None:
@@ -290,7 +290,7 @@ def _add_nodes(world: World, supposed: Supposition) -> Steps[list[str]]:
         try:
             node = _parsed(manifest)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigurationError(f"addNodes[{index}] is no node: {error}") from error
+            raise ConfigurationError(f"addNodes[{index}] is not a Node: {error}") from error
         for number in range(supposed.count):
             name = node.name if supposed.count == 1 else f"{node.name}-{number + 1}"
             added = settled(_renamed(node, name, world))
@@ -422,7 +422,7 @@ def _check_names(pods: Sequence[PodInfo]) -> None:
     names = Counter(pod.key for pod in pods)
     twice = next((name for name, number in names.items() if number > 1), None)
     if twice is not None:
-        raise ConfigurationError(f"two of the pods are {twice}")
+        raise ConfigurationError(f"two of the pods have the name {twice}")
 
 
 def _without_uncordoning(
@@ -450,7 +450,7 @@ def _pod(world: World, manifest: JsonObject, max_complexity: int) -> PodInfo:
         resolve, compatibility = world.priority_classes.resolve, world.profiles.compatibility
         pod = parse_pod(unbound, resolve, max_complexity, compatibility)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"this is no pod: {error!r}") from error
+        raise ConfigurationError(f"not a Pod: {error!r}") from error
     world.nominator.remove(pod.uid)
     world.pod_groups.put_pod(pod, pod.group)
     return pod

@@ -27,6 +27,7 @@ from stellwerk.framework.changes import (
     Change,
     DeletePod,
     EditObject,
+    EditPod,
     FreeResources,
     GrowNode,
     Tolerate,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 ClosedDomain: TypeAlias = tuple[SpreadConstraint, str]
 """A constraint, and the value of its topology key where it lets no pod in."""
+MIN_LIKELY_SHARE: Final = 0.5
+"""Share of a request with which a pod probably works; below it, other changes come first."""
 _MAX_NAMED_OBJECTS: Final = 2
 """Objects that one suggestion names. Further ones are counted."""
 
@@ -86,6 +89,14 @@ class Proof:
         pods = "1 pod" if count == 1 else f"{count} pods"
         key, skew = constraint.topology_key, constraint.max_skew
         return f"{pods} too many in {key}={value} for maxSkew {skew}"
+
+    @property
+    def is_unlikely(self) -> bool:
+        """Whether a request is cut so far that the pod is unlikely to work."""
+        return any(
+            isinstance(change, EditPod) and change.share < MIN_LIKELY_SHARE
+            for change in self.changes
+        )
 
     @property
     def sort_key(self) -> tuple[object, ...]:
@@ -130,8 +141,8 @@ class AlikeProofs:
                 # On the others it is not known.
                 would_do = len(self.others) + 1
                 words += (
-                    f" or another: {would_do} would do on the {self.looked_at} of "
-                    f"{self.nodes:,} nodes that were tried"
+                    f" or another: {would_do} would work, of {self.looked_at} tried among "
+                    f"{self.nodes:,} nodes"
                 )
             elif left:
                 words += f" or {left:,} more"
@@ -158,7 +169,11 @@ class AlikeProofs:
 
 
 def grouped(proofs: Iterable[Proof]) -> list[AlikeProofs]:
-    """Suggestions in the order of cost; none holds all changes of another."""
+    """Suggestions, the likeliest first and then by cost; none holds all changes of another.
+
+    A pod that gets less than half of its request is unlikely to work: such suggestions come last,
+    even if they are a single change.
+    """
     by_group: dict[tuple[tuple[str, ...], ...], AlikeProofs] = {}
     least: list[frozenset[Change]] = []
     for proof in sorted(proofs, key=lambda each: each.sort_key):
@@ -172,7 +187,7 @@ def grouped(proofs: Iterable[Proof]) -> list[AlikeProofs]:
             by_group[key] = AlikeProofs(proof)
         else:
             known.others.append(proof)
-    return list(by_group.values())
+    return sorted(by_group.values(), key=lambda each: each.proof.is_unlikely)
 
 
 def _alternative(first: Proof, other: Proof) -> str:
@@ -295,6 +310,8 @@ class WouldFit:
         yield from self._alone(found, near)
         if not self._proofs:
             yield from self._together(found, near)
+        if any(proof.is_unlikely for proof in self._proofs):
+            yield from self._with_smaller_cuts(found, near)
         yield from self._if_it_might_preempt()
 
     # --- one change -----------------------------------------------------------------------------
@@ -393,6 +410,27 @@ class WouldFit:
                 cheapest = [changes[0] for changes in options]
                 together = (*leaving[:_MAX_PODS_LEAVING], *cheapest)
                 yield from self._smallest(tuple(dict.fromkeys(together)))
+
+    def _with_smaller_cuts(self, found: FilterResults, near: Sequence[int]) -> Iterator[None]:
+        """For each near node a smaller cut of the request, with a change for each other plugin.
+
+        A node with more room may turn the pod away for another reason, such as a taint.
+        """
+        for at in near[:_MAX_NODES_TOGETHER]:
+            row = int(found.rows[at])
+            cuts = [
+                each
+                for each in self._asked.requests_for(row)
+                if isinstance(each, EditPod) and each.share >= MIN_LIKELY_SHARE
+            ]
+            cheapest: dict[str, Change] = {}
+            for plugin, change in self._asked.for_node(row, found.failing(at)):
+                if not isinstance(change, FreeResources) and (
+                    plugin not in cheapest or change.cost < cheapest[plugin].cost
+                ):
+                    cheapest[plugin] = change
+            if cuts:
+                yield from self._smallest((*cheapest.values(), *cuts))
 
     def _smallest(
         self, changes: tuple[Change, ...], closed: ClosedDomain | None = None

@@ -149,7 +149,7 @@ class BindingPoints:
                 status = await point.wait(plugin, call, state, pod, node_name)
                 if not status.skip:
                     return timing.noted(OK if status.ok else point.named(plugin, status))
-            return timing.noted(Status(Code.ERROR, ("no Bind plugin took the pod",)))
+            return timing.noted(Status(Code.ERROR, ("no Bind plugin bound the pod",)))
 
     async def post_bind(
         self, state: CycleState, pod: PodInfo, node_name: str

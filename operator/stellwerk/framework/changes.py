@@ -24,6 +24,8 @@ from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.resource_amounts import CPU, PODS
 from stellwerk_kube.taints import Taint, Toleration
 
+_HUNDREDTHS: Final = 100
+"""Parts of a unit in which an amount is written exactly."""
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
@@ -375,6 +377,10 @@ class EditPod(Change):
     words: str
     edit: Callable[[PodInfo], PodInfo] = field(compare=False)
     part: PodPart = PodPart.PLACEMENT
+    requests: tuple[tuple[str, int], ...] = ()
+    """(resource, what the pod requests of it then), of an edit of its requests."""
+    share: float = 1.0
+    """The share of a request that is left: with less, the pod is less likely to work."""
 
     @property
     @override
@@ -396,7 +402,7 @@ class EditPod(Change):
 
     @override
     def fields(self) -> ChangeFields:
-        return ChangeFields(kind="editPod", edit=self.words)
+        return ChangeFields(kind="editPod", edit=self.words, amounts=dict(self.requests) or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,8 +440,20 @@ def request_less(resource: str, amount: int, instead_of: int) -> EditPod:
         amounts = replace(pod.amounts, requests=requests)
         return replace(pod, spec=replace(pod.spec, amounts=amounts), amounts=amounts)
 
-    words = f"request {amount_text(resource, amount)} instead of "
-    return EditPod(words + amount_text(resource, instead_of), edit, PodPart.REQUESTS)
+    words = f"request {_less_text(resource, amount, instead_of)}"
+    return EditPod(words, edit, PodPart.REQUESTS, ((resource, amount),), share=amount / instead_of)
+
+
+def _less_text(resource: str, amount: int, instead_of: int) -> str:
+    """Two amounts of a resource in one unit if both are exact in it: 3.25 instead of 7 CPU."""
+    whole = amount_text(resource, instead_of)
+    unit = whole.partition(" ")[0].lstrip("0123456789.")
+    size = 1000 if resource == CPU and not unit else dict(_BINARY).get(unit, 1)
+    if instead_of % size == 0 and amount * _HUNDREDTHS % size == 0:
+        number = f"{amount / size:.2f}".rstrip("0").rstrip(".")
+        return f"{number}{unit} instead of {whole}"
+    number = amount_text(resource, amount).partition(" ")[0]
+    return f"{number} instead of {whole}"
 
 
 def wanted_amounts(pod: PodInfo) -> dict[str, int]:

@@ -217,9 +217,9 @@ class IsolatedPlugin:
         """
         self.filter_reuse = self.score_reuse = Reuse.NEVER
         self.distrusted = (
-            f"its {point} gave another answer for node {node_name} than the one that was kept for "
-            f"the same {key}; what it says depends on more than it declares, and it is asked in "
-            "every cycle now"
+            f"its {point} gave another answer for node {node_name} than the reused one for the "
+            f"same {key}: the answer depends on more than the plugin declares. It is now called "
+            "in every cycle"
         )
         logger.warning("plugin %s: %s", self.name, self.distrusted)
 
@@ -378,7 +378,9 @@ class KeyedPod:
         if name in self._fields:
             # A resize of the pod may have given it amounts of its own.
             return getattr(self._pod.spec if name == "amounts" else self._pod, name)
-        raise AttributeError(f"pod.{name} is no part of what the answer is kept by: {self._remedy}")
+        raise AttributeError(
+            f"pod.{name} is not part of the key by which answers are reused: {self._remedy}"
+        )
 
 
 def _has_default_key(plugin: Plugin, key: str) -> bool:
@@ -397,8 +399,8 @@ def _with_spec_alone(
         else "has whatever else they depend on"
     )
     remedy = (
-        f"with {reuse}, answers are kept for pods of the same spec; give {plugin} a {key} that "
-        f"{key_that}, or leave {reuse} at Reuse.NEVER"
+        f"with {reuse}, answers are reused for pods of the same spec. Give {plugin} a {key} "
+        f"that {key_that}, or leave {reuse} at Reuse.NEVER"
     )
     return lambda state, pod, nodes: own(state, KeyedPod(pod, _SPEC_FIELDS, remedy), nodes)
 
@@ -408,7 +410,9 @@ def _within_scope(own: QueueingHintFn, scope: HintScope) -> QueueingHintFn:
     fields = _FIELDS_BY_SCOPE.get(scope)
     if fields is None:
         return own
-    remedy = f"with HintScope.{scope.name}, hints are kept for pods alike; name a wider scope"
+    remedy = (
+        f"with HintScope.{scope.name}, hints are reused for pods that are alike. Name a wider scope"
+    )
     return lambda pod, change: own(cast("PodInfo", KeyedPod(pod, fields, remedy)), change)
 
 

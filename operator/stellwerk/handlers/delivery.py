@@ -48,6 +48,11 @@ sixteenth of the time."""
 _MAX_COMPLAINTS: Final = 1_000
 """Objects without identity that are remembered, so that the log names each once: they have no
 version by which to know them. Above it, all are forgotten."""
+MAX_NAMED_PER_MINUTE: Final = 20
+"""Malformed objects of a kind that the log names in a minute; further ones are counted. A server
+that sends nothing else would fill the disk of the log."""
+_NAMING_SECONDS: Final = 60.0
+"""Time after which the log names malformed objects again."""
 MAX_EVENTS_PER_SLICE: Final = 32
 """Events, or items of a list, that are handled before the event loop runs other tasks: a
 millisecond, at 39 µs a pod."""
@@ -154,6 +159,9 @@ class Delivery:
         self._known = KnownObjects()
         self._failed: dict[str, str] = {}
         """By uid, the resourceVersion whose handling failed."""
+        self._named = 0
+        """Malformed objects that the log has named since `_naming_since_seconds`."""
+        self._naming_since_seconds = now_seconds()
         self._complaints: set[str] = set()
         """The beginnings of objects without identity that the log has named."""
         self._unmet = KnownObjects()
@@ -439,6 +447,17 @@ class Delivery:
 
     def _malformed(self, title: str, reason: str) -> None:
         self._metrics.malformed_objects.labels(self.watched.kind).inc()
+        now_seconds = self._now_seconds()
+        if now_seconds - self._naming_since_seconds > _NAMING_SECONDS:
+            self._named, self._naming_since_seconds = 0, now_seconds
+        self._named += 1
+        if self._named > MAX_NAMED_PER_MINUTE:
+            if self._named == MAX_NAMED_PER_MINUTE + 1:
+                logger.error(
+                    "%s: further malformed objects are counted, and not named for a minute",
+                    self.watched.kind,
+                )
+            return
         text = " ".join(reason[:_MAX_REASON_CHARACTERS].split())
         logger.error("%s %s is malformed and skipped: %s", self.watched.kind, title, text)
 

@@ -41,7 +41,7 @@ one arrives while this one is handled: pages of 500 would take 9 MiB more."""
 MAX_STREAM_SECONDS: Final = 120.0
 """Time after which a streamed list that has not ended is read by pages: a million pods take less
 than a minute."""
-MAX_MEMORY_SHARE: Final = 0.9
+MAX_MEMORY_SHARE: Final = 0.95
 """Share of the process's memory above which a list is given up. The kernel ends a process that goes
 beyond its limit, and then nothing says why."""
 _MAX_REASON_CHARACTERS: Final = 200
@@ -245,7 +245,7 @@ class Reflector:
                 if event_type == "ERROR":
                     raise _list_error(obj, is_first=not count)
                 if event_type not in EVENT_TYPES:
-                    raise NotAList(act, f"the answer is no event but {event!r:.80}")
+                    raise NotAList(act, f"expected an event, got {event!r:.80}")
                 if (other := self._other_kind(obj)) is not None:
                     raise NotAList(act, f"the list has an item of the kind {other!r:.80}")
                 # What is listed is added: what happens meanwhile comes after all that.
@@ -463,7 +463,7 @@ class Reflector:
         kind = self._delivery.watched.kind
         self._metrics.watch_restores.labels(kind).inc()
         logger.warning(
-            "the API server has another history of %s, listing them anew: %s", kind, reason
+            "the API server has another history of %s, listing them again: %s", kind, reason
         )
 
 
@@ -508,7 +508,7 @@ def _listed_version(act: str, bookmark: object) -> str:
     metadata = bookmark.get("metadata") if isinstance(bookmark, dict) else None
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict) or annotations.get(_LIST_END) != "true":
-        raise NotAList(act, "the stream has a bookmark, and not that of a list's end")
+        raise NotAList(act, "the stream has a bookmark that does not end the list")
     if not _number(version := event_id(bookmark)[1]):
         raise NotAList(act, "the list has no resourceVersion")
     return version

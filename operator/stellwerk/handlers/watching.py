@@ -216,8 +216,8 @@ class KindWatchers:
         if self._tells_refusals:
             self._tells_refusals = False
             logger.info(
-                "the API server streams no list of %s, so lists are read by pages, also those of "
-                "other kinds that it may not stream: %s",
+                "the API server does not stream the list of %s. Lists are read in pages, also "
+                "those of other kinds that it does not stream: %s",
                 plural,
                 reason,
             )
@@ -332,7 +332,7 @@ class KindWatchers:
                 self._metrics.watch_failures.labels(delivery.watched.kind).inc()
                 if failures % _FAILURES_PER_LINE == 1:
                     logger.warning(
-                        "watching %s failed, beginning anew: %s", resource, in_words(error)
+                        "watching %s failed, starting again: %s", resource, in_words(error)
                     )
             if not failed:
                 failures = 0

@@ -93,11 +93,11 @@ def _head(described: object) -> Head:
         raise ValueError(f"startedAt of the head is {_short(started)}")
     part, complexity = described.get("part", 1), described.get("maxPodComplexity", 0)
     if not (_is_count(part) and _is_count(complexity)):
-        raise ValueError("part or maxPodComplexity of the head is no number")
+        raise ValueError("part or maxPodComplexity of the head is not a number")
     version, hashed = str(described.get("version", "")), bool(described.get("hashed"))
     texts = [described.get(name, "") for name in ("release", "featureGates", "patches")]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError("release, featureGates or patches of the head is no text")
+        raise ValueError("release, featureGates or patches of the head is not a string")
     return Head(version, started, part, hashed, complexity, *texts)
 
 

@@ -118,7 +118,7 @@ class JournalWriter:
         self._closing.set()
         self._thread.join(CLOSE_SECONDS)
         if self._thread.is_alive():
-            logger.warning("%s is left without its end: the disk hangs", self._options.file)
+            logger.warning("%s is incomplete: the disk does not answer", self._options.file)
 
     # --- in the thread --------------------------------------------------------------------------
 
@@ -243,11 +243,11 @@ def _opened(file: Path, flags: int) -> int:
 def _check_journal(opened: int, file: Path, *, force: bool = False) -> None:
     status = os.fstat(opened)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, f"{file} is no regular file", str(file))
+        raise OSError(errno.EINVAL, f"{file} is not a regular file", str(file))
     if status.st_uid != os.geteuid():
         raise OSError(errno.EPERM, f"{file} belongs to another user", str(file))
     if status.st_size and not force and not is_journal(os.pread(opened, BLOCK_BYTES, 0)):
-        raise OSError(errno.EEXIST, f"{file} is there and is no journal", str(file))
+        raise OSError(errno.EEXIST, f"{file} exists and is not a journal", str(file))
 
 
 class _Part:

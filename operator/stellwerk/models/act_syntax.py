@@ -159,9 +159,9 @@ def read_relabelling(text: str) -> Relabelling:
         if not (equals or is_removal):
             raise ConfigurationError(f'"{change:.80}" is not KEY=VALUE or KEY-')
         if not is_qualified_name(key):
-            raise ConfigurationError(f'"{key:.80}" is no key of a label')
+            raise ConfigurationError(f'"{key:.80}" is not a label key')
         if not is_label_value(value):
-            raise ConfigurationError(f'"{value:.80}" is no value of a label')
+            raise ConfigurationError(f'"{value:.80}" is not a label value')
         if key in labels:
             raise ConfigurationError(f"{key} is named twice")
         labels[key] = None if is_removal else value
@@ -182,12 +182,12 @@ def read_tainting(text: str) -> Tainting:
         key_and_value, colon, effect = change.removesuffix("-").partition(":")
         key, _, value = key_and_value.partition("=")
         if not is_qualified_name(key):
-            raise ConfigurationError(f'"{key:.80}" is no key of a taint')
+            raise ConfigurationError(f'"{key:.80}" is not a taint key')
         if not is_label_value(value):
-            raise ConfigurationError(f'"{value:.80}" is no value of a taint')
+            raise ConfigurationError(f'"{value:.80}" is not a taint value')
         if effect not in _EFFECTS and (colon or not is_removal):
             near = suggestion(effect, _EFFECTS) or f"; effects are {', '.join(_EFFECTS)}"
-            raise ConfigurationError(f'"{effect:.80}" is no effect of a taint{near}')
+            raise ConfigurationError(f'"{effect:.80}" is not a taint effect{near}')
         if (key, effect) in added or (key, effect) in removed:
             raise ConfigurationError(f"{key} is named twice")
         if is_removal:

@@ -58,7 +58,7 @@ API_KINDS: Final[Mapping[str, ApiKind]] = MappingProxyType(
                 (*_GROUP_VERSIONS, "v1alpha1"),
                 "",
                 "",
-                "nothing: groups are made from it by others",
+                "nothing: other controllers create groups from it",
             ),
             ApiKind(
                 "CompositePodGroup",

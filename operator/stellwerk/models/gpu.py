@@ -20,8 +20,8 @@ DEVICE_IDS: Final = "gpu.stellwerk.dev/device-ids"
 """The annotation of pods with the numbers of their devices: "0" or "2,3"."""
 WHOLE: Final = 1000
 """The thousandths of a device."""
-_MOST_DEVICES: Final = 1024
-"""No node has more; whatever an annotation says beyond it names no device."""
+_MAX_DEVICES: Final = 1024
+"""Devices of a node. Whatever an annotation names beyond them is no device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ def refusal(requests: Mapping[str, int]) -> str:
 def parse_device_ids(text: str) -> tuple[int, ...]:
     """The numbers in an annotation; of one that is malformed, none."""
     try:
-        numbers = tuple(int(part) for part in text.split(",", _MOST_DEVICES)) if text else ()
+        numbers = tuple(int(part) for part in text.split(",", _MAX_DEVICES)) if text else ()
     except ValueError:
         return ()
-    return numbers if all(0 <= number < _MOST_DEVICES for number in numbers) else ()
+    return numbers if all(0 <= number < _MAX_DEVICES for number in numbers) else ()
 
 
 def device_ids_text(numbers: tuple[int, ...]) -> str:

@@ -264,14 +264,16 @@ _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 _details: WeakValueDictionary[Hashable, PodDetails] = WeakValueDictionary()
 _owners: dict[tuple[str, str, str], tuple[str, str, str]] = {}
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
-_MANY: Final = 1024
-"""Lists of condition types that are shared; made-up ones beyond them cost their pods memory."""
-_MANY_OWNERS: Final = 8192
+_MAX_SHARED_TYPE_LISTS: Final = 1024
+"""Lists of condition types that pods share. Lists beyond them, which are made up, cost their pods
+memory."""
+_MAX_SHARED_OWNERS: Final = 8192
 """Owners that are shared at a time; in a list the pods of an owner stand side by side."""
-_LONGEST_OWNER: Final = 1024
-"""Kind, name and uid of longer ones, which no controller has, are each pod's own."""
-_FEW: Final = 16
-"""Lists of more types are not shared."""
+_MAX_SHARED_OWNER_CHARACTERS: Final = 1024
+"""Characters of an owner's kind, name and uid. A longer owner, which no controller has, is not
+shared."""
+_MAX_SHARED_TYPES: Final = 16
+"""Condition types of a list that is shared."""
 _CLAIM_REPORTS: Final = frozenset({"resourceClaimStatuses", "extendedResourceClaimStatus"})
 """The fields of status that name claims which were made for the pod."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
@@ -386,8 +388,10 @@ def _intern_types(conditions: Sequence[JsonObject]) -> tuple[str, ...]:
     found = _condition_types.get(types)
     if found is not None:
         return found
-    is_long = len(types) > _FEW or max(map(len, types), default=0) > _MANY
-    if not is_long and len(_condition_types) < _MANY:
+    is_long = (
+        len(types) > _MAX_SHARED_TYPES or max(map(len, types), default=0) > _MAX_SHARED_TYPE_LISTS
+    )
+    if not is_long and len(_condition_types) < _MAX_SHARED_TYPE_LISTS:
         _condition_types[types] = types
     return types
 
@@ -406,9 +410,9 @@ def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:
         if owner.get("controller"):
             kind = f"{owner['apiVersion']} {owner['kind']}"
             found = (kind, text(owner["name"]), text(owner["uid"]))
-            if sum(map(len, found)) > _LONGEST_OWNER:
+            if sum(map(len, found)) > _MAX_SHARED_OWNER_CHARACTERS:
                 return found
-            if len(_owners) >= _MANY_OWNERS:
+            if len(_owners) >= _MAX_SHARED_OWNERS:
                 _owners.clear()
             return _owners.setdefault(found, found)
     return None

@@ -1,19 +1,24 @@
 """The entries of troubleshooting.md, which docs/troubleshooting.md is, and the one for a message.
 
-The page shows them, `explain` and the site link to them. Invariant: an entry has one anchor, made
-of how it begins, wherever it is shown.
+The page shows them, `explain` and the site link to them. What `python -m
+stellwerk.models.troubleshooting` prints is troubleshooting.html, to which links of a terminal lead.
+Invariant: an entry has one anchor, made of how it begins, wherever it is shown.
 """
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 DOCUMENT: Final = Path(__file__).with_suffix(".md")
+PAGE: Final = Path(__file__).with_suffix(".html")
+"""The entries as a page: unlike a text, a browser opens it at an anchor."""
 SITE: Final = "STELLWERK_DOCS"
 """The environment variable that names the address at which the site is served, if it is."""
 ANY: Final = "…"
@@ -22,7 +27,14 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 _CELLS: Final = re.compile(r"(?<!\\)\|")
 _NO_LETTER: Final = re.compile(r"[^a-z0-9]+")
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]*\)")
-_LONGEST: Final = 60
+_MAX_ANCHOR_CHARACTERS: Final = 60
+"""Characters of a message in the address of its section."""
+_STYLE: Final = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem }
+td, th { text-align: left; vertical-align: top; padding: .25rem .75rem }
+td { border-bottom: 1px solid #d8dee4 }
+:target { background: #fff8c5 }
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +73,28 @@ def address(entry: Entry) -> str:
     site = os.environ.get(SITE, "").rstrip("/")
     if site:
         return f"{quote(site, safe=':/')}/troubleshooting.html#{entry.anchor}"
-    return DOCUMENT.as_uri()  # programs that open files know no anchors
+    return f"{PAGE.as_uri()}#{entry.anchor}"
+
+
+def as_page() -> str:
+    """The entries as an HTML page, each row with its anchor."""
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Troubleshooting</title>',
+        f"<style>{_STYLE}</style></head><body><h1>Troubleshooting</h1>",
+    ]
+    for section in sections():
+        titles = "".join(f"<th>{escape(title)}</th>" for title in section.columns)
+        parts.append(f"<h2>{escape(section.heading)}</h2><table><tr>{titles}</tr>")
+        for entry in section.entries:
+            cells = "".join(f"<td>{escape(cell)}</td>" for cell in entry.cells)
+            parts.append(f'<tr id="{escape(entry.anchor)}">{cells}</tr>')
+        parts.append("</table>")
+    return "\n".join([*parts, "</body></html>", ""])
 
 
 def anchor(text: str) -> str:
     """The name of the place of an entry that begins so."""
-    return _NO_LETTER.sub("-", text.lower()).strip("-")[:_LONGEST].strip("-") or "any"
+    return _NO_LETTER.sub("-", text.lower()).strip("-")[:_MAX_ANCHOR_CHARACTERS].strip("-") or "any"
 
 
 @cache
@@ -107,3 +135,7 @@ def _cells(line: str) -> list[str]:
 def _plain(cell: str) -> str:
     """A cell without its marks."""
     return _LINK.sub(r"\1", cell).replace("`", "").replace(r"\|", "|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(as_page())

@@ -38,8 +38,9 @@ _WATCHED_KINDS: Final = (
     "rbd",
     "vsphereVolume",
 )
-MANY_USES: Final = 1000
-"""An image with more monitors is counted as a whole, and so is a pod with more uses."""
+MAX_COUNTED_USES: Final = 1000
+"""Monitors of an image, or uses of a pod, that are counted one by one. Beyond it, the image or the
+pod is counted as a whole."""
 _RANK: Final = {kind: rank for rank, kind in enumerate(_WATCHED_KINDS)}
 """The order of volume sources: of two in one volume the first counts."""
 DISK_NAMES: Final = {
@@ -152,7 +153,7 @@ class PodUses:
     @classmethod
     def of(cls, namespace: str, volumes: Sequence[PodVolume]) -> "PodUses | None":
         """Those of these volumes; None: they are few, and counted one by one."""
-        if len(volumes) + sum([len(volume.disk_uses) for volume in volumes]) <= MANY_USES:
+        if len(volumes) + sum([len(volume.disk_uses) for volume in volumes]) <= MAX_COUNTED_USES:
             return None
         keys: list[UsageKey] = []
         images = []
@@ -162,7 +163,7 @@ class PodUses:
                 images.append(uses)
             else:
                 keys += uses
-        if len(keys) <= MANY_USES:
+        if len(keys) <= MAX_COUNTED_USES:
             return None
         digest = sha256(orjson.dumps((keys, [image.key for image in images]))).digest()
         found = _pod_uses.get(digest)
@@ -198,7 +199,7 @@ def parse_volumes(pod_name: str, volumes: Iterable[JsonObject]) -> tuple[PodVolu
         # A source that cannot be read is to be found now, and not when the volume is counted.
         mode = READ_ONLY if source.get("readOnly") else READ_WRITE
         uses: Collection[UsageKey] = ()
-        if kind == "rbd" and len(source.get("monitors") or ()) > MANY_USES:
+        if kind == "rbd" and len(source.get("monitors") or ()) > MAX_COUNTED_USES:
             uses = MonitoredImage.of(source, mode)
         elif not claim_name:
             uses = _disk_keys(kind, source, mode)

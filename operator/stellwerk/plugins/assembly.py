@@ -93,7 +93,7 @@ class Assembly:
         except Exception as failure:
             raise ProfileError(
                 _arguments_field(name, profile),
-                f"plugin {name} refuses to be made: {type(failure).__name__}: {failure}",
+                f"plugin {name} cannot be created: {type(failure).__name__}: {failure}",
             ) from failure
         for kind in getattr(made, "watched_kinds", ()):
             self._services.sources.watch(kind)

@@ -325,10 +325,10 @@ class CrossNodePreemption(PostFilterPlugin):
             reason = "not eligible due to terminating pods that are in the way of the nomination."
             return PostFilterResult(unresolvable(_NAME, _PREFIX + reason))
         if not blocking.anywhere:
-            return _no("no pod of lower priority is in the way from another node.")
+            return _no("no pod of lower priority on another node is in the way.")
         state.victims_searched = True
         if state.without_victims:
-            return _no("others have the time.")
+            return _no("not searched: the time went to other pods.")
         search = self._search(pod, blocking, diagnosis)
         if search.best is None:
             return _no(self._why_nothing(search))

@@ -20,7 +20,7 @@ from stellwerk.plugins.gpu.node_gpus import GpuDevices
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
-_HIGHEST: Final = 100
+_MAX_SCORE: Final = 100
 _UNTOUCHED_DEVICE: Final = 50
 """The most that a node scores on which the pod touches an untouched device."""
 _UNTOUCHED_NODE: Final = 33
@@ -55,6 +55,6 @@ class GpuPacking(ScorePlugin):
                 np.maximum(_UNTOUCHED_NODE - untouched, untouched),
                 np.maximum(_UNTOUCHED_DEVICE - newly_touched, _UNTOUCHED_NODE),
             ],
-            np.maximum(_HIGHEST - left, _UNTOUCHED_DEVICE),
+            np.maximum(_MAX_SCORE - left, _UNTOUCHED_DEVICE),
         )
-        return scores.clip(0, _HIGHEST)
+        return scores.clip(0, _MAX_SCORE)

@@ -34,7 +34,8 @@ from stellwerk_kube.resource_amounts import CPU, MEMORY
 
 _TAKES_NOTHING_KEPT: Final = 1
 _SHORT_OF_MEMORY: Final = 2
-_LEAST_OF_SLOT: Final = 3
+_MIN_SLOT_SCORE: Final = 3
+"""The lowest score of a node with a slot for the pod, above the two of nodes without one."""
 
 
 class GpuPatternPlan(PreEnqueuePlugin, ScorePlugin, ReservePlugin):
@@ -46,7 +47,7 @@ class GpuPatternPlan(PreEnqueuePlugin, ScorePlugin, ReservePlugin):
 
     def __init__(self, handle: Handle, args: GpuPatternPlanArgs | None = None) -> None:
         if importlib.util.find_spec("highspy") is None:
-            message = "it plans with the package highspy, which is missing: stellwerk[planning]"
+            message = "it needs the package highspy, which is missing: stellwerk[planning]"
             raise ModuleNotFoundError(message)
         self._handle = handle
         self._devices = handle.snapshot.book(GpuDevices)
@@ -85,8 +86,8 @@ class GpuPatternPlan(PreEnqueuePlugin, ScorePlugin, ReservePlugin):
         """(n,) int64, 3 to 100: the fuller a node's devices, the more."""
         idle = self._devices.free_milli(nodes).sum(axis=1)
         most = WHOLE * np.maximum(1, self._devices.device_count(nodes).max(initial=1))
-        full: IntColumn = (most - idle).clip(0) * (MAX_NODE_SCORE - _LEAST_OF_SLOT) // most
-        return full + _LEAST_OF_SLOT
+        full: IntColumn = (most - idle).clip(0) * (MAX_NODE_SCORE - _MIN_SLOT_SCORE) // most
+        return full + _MIN_SLOT_SCORE
 
     @override
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:

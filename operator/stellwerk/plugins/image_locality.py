@@ -24,7 +24,7 @@ from stellwerk_kube.compatibility import ReleaseRule
 _MEBIBYTE: Final = 1024 * 1024
 _LEAST_BYTES: Final = 23 * _MEBIBYTE
 _MOST_BYTES_PER_CONTAINER: Final = 1000 * _MEBIBYTE
-_MOST_HELD: Final = 1024
+_MAX_REMEMBERED_COMBINATIONS: Final = 1024
 """Combinations of images that are remembered until the images of nodes change."""
 _ON_NO_NODE: Final = "no node holds any image"
 
@@ -59,7 +59,7 @@ class ImageLocality(ScorePlugin):
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
         images, spec = self._images, pod.spec
-        if self._version != images.version or len(self._held) >= _MOST_HELD:
+        if self._version != images.version or len(self._held) >= _MAX_REMEMBERED_COMBINATIONS:
             self._held.clear()
             self._version = images.version
         held = self._held.get(spec.images)

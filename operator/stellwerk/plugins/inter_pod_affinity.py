@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 _NAME: Final = "InterPodAffinity"
 _MAX_SPECS: Final = 2048
 """Specs whose terms are remembered; with unique specs, those of bound pods would pile up."""
-_FEW_TERMS: Final = 8
+_MAX_TERMS_ONE_BY_ONE: Final = 8
 """Terms of existing pods with one topology key whose sums by domain are kept term by term."""
 
 # The first reason to fail, in kube-scheduler's order, has the highest code.
@@ -116,7 +116,7 @@ class _OwnTerms:
 
     @property
     def terms(self) -> Iterator[PodTerm]:
-        """All of them."""
+        """All pending pods."""
         if self.affinity is not None:
             yield self.affinity
         for term, _ in self.anti:
@@ -359,7 +359,7 @@ class InterPodAffinity(
 
     def _totals(self, group: TermGroup, topology: Topology) -> Iterator[tuple[IntColumn, int]]:
         """(D,) counted pods with the weight of each, of the terms of a group, or of all at once."""
-        if len(group.terms) <= _FEW_TERMS:
+        if len(group.terms) <= _MAX_TERMS_ONE_BY_ONE:
             for term in group.terms:
                 if term.counts_in(topology):
                     yield term.by_domain(topology).totals, term.weight or 1
@@ -448,7 +448,9 @@ def _with_affinity(pod: PodInfo, affinity: PodAffinity) -> PodInfo:
     return replace(pod, spec=replace(pod.spec, pod_affinity=affinity))
 
 
-_MANY_TERMS: Final = 256
+_MAX_COMPARED_TERMS: Final = 256
+"""Anti-affinity terms of a pod that is gone with which rejected pods are compared. If it had more,
+they are woken without: an attempt costs less."""
 
 
 def affinity_hints(counts: PairCounts, rules: Compatibility) -> Sequence[ClusterEventWithHint]:
@@ -501,7 +503,7 @@ class _AffinityHints:
             return QUEUE
         if not had_node(gone):
             return QUEUE_SKIP
-        if len(gone.spec.pod_affinity.required_anti) > _MANY_TERMS:
+        if len(gone.spec.pod_affinity.required_anti) > _MAX_COMPARED_TERMS:
             # An attempt in vain costs less than so many terms, which each rejected pod is asked of.
             return QUEUE
         return queue_if(

@@ -220,8 +220,9 @@ def _term_node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
 # --- proposals ----------------------------------------------------------------------------------
 
 
-_MOST_LABELS: Final = 64
-"""More than a node ever lacks by mistake; each is a column of all nodes when it is tried."""
+_MAX_PROPOSED_LABELS: Final = 64
+"""Labels that are proposed for a node: more than it ever lacks by mistake. Each is a column of all
+nodes when it is tried."""
 
 
 def _labels(pod: PodInfo, node: NodeInfo) -> Iterator[Change]:
@@ -237,7 +238,7 @@ def _labels(pod: PodInfo, node: NodeInfo) -> Iterator[Change]:
         options = list(label_changes(required, node))
     for option in options:
         together = {**option, **needed}
-        if len(together) > _MOST_LABELS:
+        if len(together) > _MAX_PROPOSED_LABELS:
             continue
         if together and all(option.get(key, value) == value for key, value in needed.items()):
             yield SetLabels(node.name, tuple(together.items()))

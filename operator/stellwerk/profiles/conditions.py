@@ -29,6 +29,8 @@ ACTIVE: Final = "Active"
 """A version schedules pods, or decides beside another profile."""
 READY: Final = "Ready"
 """The newest version acts as it is written. Flux, Helm and Argo CD read it."""
+RECONCILING: Final = "Reconciling"
+"""Ready is not known yet (kstatus). It is stated only while it is True."""
 STALLED: Final = "Stalled"
 """Ready is False and stays so until an object or a flag is changed (kstatus). It is stated only
 while it is True, as kstatus asks for."""
@@ -46,6 +48,8 @@ SECRETS: Final = "SecretsUsable"
 """The Secrets that a profile names allow the addresses to which it has them sent."""
 PLUGINS_TRUSTED: Final = "PluginsTrusted"
 """No plugin was found whose kept answers were wrong."""
+PENDING: Final = "Pending"
+"""The reason of a condition that is not known yet."""
 _DEPENDS_ON: Final = {
     "PodGroup": GANG_SCHEDULING,
     "CoschedulingPodGroup": GANG_SCHEDULING,
@@ -91,11 +95,14 @@ def conditions(
     pods = pods_of(world.profiles, serving) if serving is not None else ""
     lacking = objects_seen(world, serving, before)
     active = _activity(entry, serving, pods)
-    usable = list(usability_statements(extenders, serving, before, refused_sources))
+    lacks = ExtenderLacks()
+    if serving is not None and not serving.spec.shadow_of:  # a shadow asks no extender
+        lacks = extenders.lacks(serving.spec.extenders)
+    usable = list(usability_statements(lacks, serving, before, refused_sources))
     statements = (
         accepted,
         active,
-        *readiness_statements(accepted, active, usable),
+        *readiness_statements(accepted, active, usable, is_known=lacks.is_known),
         overlaps,
         lacking,
         *usable,
@@ -123,11 +130,11 @@ def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | No
         return None
     got, lost = profiles.overlaps.of(serving.scheduler_name)
     said = [
-        *_said(profiles, got, 'the younger SchedulerProfile "{}" matches {} of this selector, too'),
+        *_said(profiles, got, 'the younger SchedulerProfile "{}" also matches {} of this selector'),
         *_said(profiles, lost, 'the older SchedulerProfile "{}" got {} of this selector'),
     ]
     if not said:
-        return OVERLAPPING, "False", "NoOverlap", "no pod was matched by another selector, too"
+        return OVERLAPPING, "False", "NoOverlap", "no pod was also matched by another selector"
     more = len(said) - MAX_NAMED_OVERLAPS
     if more > 0:
         said[MAX_NAMED_OVERLAPS:] = [f"and {more} more profiles"]
@@ -171,16 +178,14 @@ def distrust_statement(
 
 
 def usability_statements(
-    extenders: ExtenderPool,
+    lacks: ExtenderLacks,
     serving: LoadedProfile | None,
     before: JsonObject,
     refused_sources: RefusedSources,
 ) -> Iterator[Statement]:
     """The statements on files, addresses and Secrets; none of those that were never in doubt."""
-    lacks: ExtenderLacks = ExtenderLacks()
     sources: Sequence[str] = ()
-    if serving is not None and not serving.spec.shadow_of:  # a shadow asks and reads nothing
-        lacks = extenders.lacks(serving.spec.extenders)
+    if serving is not None and not serving.spec.shadow_of:  # a shadow reads nothing
         sources = refused_sources(serving.scheduler_name)
     secrets = "; ".join(filter(None, (lacks.secrets, *sources)))
     for type_, reason, lack in (
@@ -205,8 +210,8 @@ def credential_statement(newest: LoadedProfile | None, before: JsonObject) -> St
                 fields += inline_credentials(args, path)
     if fields:
         message = (
-            f"{', '.join(fields)}: readable to all who read profiles or their history; the next "
-            "minor version refuses it. Put it into a Secret, and name that by secretRef"
+            f"{', '.join(fields)}: all who may read profiles or their history can read it, "
+            "and the next minor version refuses it. Put it into a Secret and name that in secretRef"
         )
         return INLINE_CREDENTIALS, "True", "CredentialsInProfile", shown(message)
     if find_condition(before, INLINE_CREDENTIALS):
@@ -228,27 +233,35 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> 
         reason = entry.refusal.reason if entry.refusal else "NotServing"
         return ACTIVE, "False", reason, "no version of this profile schedules pods"
     if entry.refusal is not None:
-        message = f"generation {serving.generation} goes on until a newer one is accepted"
+        message = f"generation {serving.generation} stays active until a newer one is accepted"
         return ACTIVE, "True", "LastGoodVersion", message
     if serving.spec.shadow_of:
         if PROMOTION_ANNOTATION in (entry.obj["metadata"].get("annotations") or {}):
-            message = f"stellwerk promote {entry.name} was interrupted; promoting again finishes it"
+            message = f"stellwerk promote {entry.name} was interrupted; run it again to finish it"
             return ACTIVE, "True", "PromotionUnfinished", message
-        message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
+        message = f'shadows SchedulerProfile "{serving.spec.shadow_of}"'
         return ACTIVE, "True", "Shadowing", message
     return ACTIVE, "True", "Serving", f"schedules {pods}"
 
 
 def readiness_statements(
-    accepted: Statement, active: Statement, usable: Iterable[Statement]
+    accepted: Statement, active: Statement, usable: Iterable[Statement], *, is_known: bool = True
 ) -> Iterator[Statement]:
     """The statements that kstatus reads: Ready, and Stalled with the same reason if it is False.
+
+    While its files, addresses and Secrets are being looked at for the first time (`is_known` is
+    False), it is neither: then Reconciling is stated.
 
     A profile is ready if its newest version acts as written: it is accepted, active, and gets the
     files, addresses and Secrets that it names. An older version that goes on is not enough.
     """
     faults = (each for each in (accepted, active, *usable) if each[1] != "True")
     fault = next(faults, None)
+    if fault is None and not is_known:
+        message = "files, addresses and Secrets of its extenders are being looked at"
+        yield READY, "Unknown", PENDING, message
+        yield RECONCILING, "True", PENDING, message
+        return
     _, _, reason, message = fault or active
     yield READY, "False" if fault else "True", reason, message
     if fault:

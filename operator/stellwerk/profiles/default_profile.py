@@ -63,8 +63,8 @@ async def keep_profile(
         await asyncio.sleep(EMPTY_SECONDS)
         if not loader.entries:
             logger.warning(
-                "no SchedulerProfile is left: no profile serves and no pod is scheduled until "
-                "there is one; the default one is made as soon as the API server takes it"
+                "no SchedulerProfile is left, so no pod is scheduled. The default one is "
+                "created as soon as the API server accepts it"
             )
         pause_seconds = EMPTY_SECONDS
         while loader.is_empty():
@@ -83,7 +83,7 @@ async def keep_profile(
                 pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS)
                 continue
             if loader.is_empty():
-                logger.info("the SchedulerProfile %s is made", created["metadata"]["name"])
+                logger.info("SchedulerProfile %s was created", created["metadata"]["name"])
                 handlers.on_object(KIND, "ADDED", created)
 
 

@@ -133,7 +133,7 @@ class RevisionHistory:
             try:
                 await self.write_due()
             except Exception:
-                logger.exception("the history of profiles could not be worked out")
+                logger.exception("the history of profiles could not be computed")
                 self._retry_at_seconds = self._clock.monotonic() + HISTORY_RETRY_SECONDS
             await asyncio.sleep(HISTORY_ROUND_SECONDS)
 
@@ -179,7 +179,8 @@ class RevisionHistory:
         if not self._failing and not isinstance(failure, NotLeader):
             self._failing = True
             logger.warning(
-                "the history of profiles cannot be kept in namespace %s, scheduling goes on: %s",
+                "the history of profiles cannot be kept in namespace %s, but scheduling "
+                "continues: %s",
                 self._namespace,
                 failure,
             )
@@ -244,14 +245,14 @@ class RevisionHistory:
         if number >= MAX_REVISION_NUMBER:
             raise ConfigurationError(
                 f"the newest revision of SchedulerProfile {accepted.profile} has the highest "
-                "number that there is; delete it"
+                "possible number; delete it"
             )
         body = revision_object(accepted, number)
         path = revisions_path(self._namespace)
         revision = read_revision(await self._client.create(path, body))
         if revision is None:
             name = body["metadata"]["name"]
-            raise ApiError(f"create {path}/{name}", None, "Changed", "what is stored is another")
+            raise ApiError(f"create {path}/{name}", None, "Changed", "the stored revision differs")
         return replace(revision, spec=None)
 
     async def _count(self, tracked: _Tracked, revisions: list[Revision], scheduled: int) -> None:

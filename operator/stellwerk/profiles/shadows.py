@@ -434,7 +434,7 @@ class Shadows:
             guard=self.services.guard,
             now_seconds=world.clock.monotonic,
         )
-        logger.info("SchedulerProfile %s decides beside %s", profile.name, profile.spec.shadow_of)
+        logger.info("SchedulerProfile %s shadows %s", profile.name, profile.spec.shadow_of)
         return Shadow(ServedProfile(profile, Assembly(profile, services).framework, random=random))
 
 

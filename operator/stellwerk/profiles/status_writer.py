@@ -99,7 +99,7 @@ class ProfileStatusWriter:
             try:
                 await self.write_changed()
             except Exception:
-                logger.exception("the status of profiles could not be worked out")
+                logger.exception("the status of profiles could not be computed")
             await asyncio.sleep(STATUS_ROUND_SECONDS)
 
     async def write_changed(self) -> None:

@@ -115,7 +115,7 @@ class UnservedPods:
             try:
                 await self.round()
             except Exception:
-                logger.exception("pods without a scheduler could not be looked for")
+                logger.exception("cannot look for pods without a scheduler")
             await asyncio.sleep(ROUND_SECONDS)
 
     async def round(self) -> None:

@@ -33,7 +33,7 @@ from stellwerk_kube.errors import SchedulerError
 
 logger = logging.getLogger(__name__)
 
-_FOR_THE_SERVER: Final = ("the API server to take the binding",)
+_FOR_THE_SERVER: Final = ("the API server to accept the binding",)
 """The text that explanations show for a binding at the point Bind."""
 
 

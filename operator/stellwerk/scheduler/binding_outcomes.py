@@ -76,7 +76,9 @@ class BindingOutcomes:
 
     async def is_bound(self, assumed: PodInfo) -> bool:
         """Wait until the API says whether it has the pod on the node that it is assumed on."""
-        logger.warning("%s may be bound to %s: asking", assumed.key, assumed.node_name)
+        logger.warning(
+            "%s may be bound to %s: reading it from the API", assumed.key, assumed.node_name
+        )
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._ask(assumed).answers.append(answer)
         self._asked.set()
@@ -232,7 +234,7 @@ class BindingOutcomes:
         elif node_name:
             handlers.on_pod("MODIFIED", obj)
         elif not question.answers:
-            logger.error("%s counted on %s and is not bound", pod.key, pod.node_name)
+            logger.error("%s counted on %s, but is not bound", pod.key, pod.node_name)
             take_back(pod)
             handlers.on_pod("MODIFIED", obj)
         self._close(uid, bound=node_name == pod.node_name)

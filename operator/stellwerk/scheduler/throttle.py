@@ -33,8 +33,8 @@ SLOW_ATTEMPT_SECONDS: Final = 0.1
 """An attempt that takes longer, extenders aside, is slow: it is logged and counted. An attempt
 takes about 0.1 ms, so a slow one costs the others a thousand attempts."""
 SPEC_THROTTLED: Final = (
-    "deciding on pods like this takes more than 100 ms: they let others pass, nine tenths of the "
-    "time"
+    "deciding on pods like this takes more than 100 ms, so other pods go first nine tenths of "
+    "the time"
 )
 """The reason for a pod with a slow spec."""
 SPEC_PAUSE_FACTOR: Final = 9
@@ -45,8 +45,8 @@ NAMESPACE_PAUSE_FACTOR: Final = 200
 """Length of the pause of a namespace, in durations of its attempt that found nothing. So less than
 one pod in a hundred of others arrives while such an attempt is under way."""
 NAMESPACE_THROTTLED: Final = (
-    "attempts in vain of this namespace have taken their share of the time: they let the pods of "
-    "other namespaces pass"
+    "failed attempts of this namespace have used up their share of the time, so pods of other "
+    "namespaces go first"
 )
 """The reason for a pod or a group whose namespace pauses."""
 MAX_PAUSE_SECONDS: Final = 60.0

@@ -26,7 +26,8 @@ ANSWER_SECONDS: Final = 10.0
 _ANSWERS_KEPT: Final = 1024
 _QUESTIONS_AT_ONCE: Final = 4
 """Callers with invented tokens wait for each other, and not the scheduler for them."""
-_LONGEST_TOKEN: Final = 16 * 1024
+_MAX_TOKEN_CHARACTERS: Final = 16 * 1024
+"""Characters of a token that the API server is asked about."""
 _BEARER: Final = "bearer "
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ class AccessControl:
                 hashlib.sha256(token.encode()).digest(),
                 lambda: self._ask(self._reviewer.identify(token)),
             )
-            if 0 < len(token) <= _LONGEST_TOKEN
+            if 0 < len(token) <= _MAX_TOKEN_CHARACTERS
             else None
         )
         if known is None:

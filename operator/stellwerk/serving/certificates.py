@@ -109,7 +109,7 @@ class ServerCertificate:
                 is_known = is_known or found is not None
             except OSError as error:
                 if self._authority:
-                    logger.warning("client certificates are trusted no more: %s", error)
+                    logger.warning("client certificates are no longer trusted: %s", error)
                 found = b""
             await self.refresh(found)
 
@@ -132,7 +132,9 @@ class ServerCertificate:
                     self.on_new_authority()
         except (OSError, ValueError) as error:
             if str(error) != self._complaint:
-                logger.warning("the port keeps its certificates, the new ones are none: %s", error)
+                logger.warning(
+                    "the port keeps its certificate, because the new one is invalid: %s", error
+                )
             self._complaint = str(error)
         else:
             self._complaint = ""

@@ -308,7 +308,7 @@ class ExplanationRoutes:
             yield
             found = self._explanations.shadow(name)
             if found is None:
-                raise web.HTTPNotFound(text=f'"{name}" decides beside no profile\n')
+                raise web.HTTPNotFound(text=f'"{name}" shadows no profile\n')
             return found
 
         return await self._answer(request, steps)
@@ -373,7 +373,7 @@ class ExplanationRoutes:
         """Compute an answer in slices, when its user has the lock."""
         leader = self._standby()
         if leader_alone and leader is not None:
-            return _json({"error": "this replica does not lead", "leader": leader}, status=503)
+            return _json({"error": "this replica is not the leader", "leader": leader}, status=503)
         try:
             async with self._lock.of(request.get(USER, "")):
                 check_room(request)
@@ -412,7 +412,7 @@ class ExplanationRoutes:
 
     @property
     def _out_of_time(self) -> str:
-        return f"the answer ends here: it has taken {self._computed_seconds:g} s of computing"
+        return f"the answer is cut off here: it has taken {self._computed_seconds:g} s of computing"
 
 
 def _asked(request: web.Request, *keys: str) -> Iterator[str]:
@@ -437,9 +437,9 @@ def _page(request: web.Request) -> Page:
         limit = int(request.query.get("limit", DEFAULT_ENTRIES))
         offset = int(request.query.get("offset", 0))
     except ValueError as error:
-        raise web.HTTPBadRequest(text="limit and offset are numbers\n") from error
+        raise web.HTTPBadRequest(text="limit and offset must be numbers\n") from error
     if not (0 < limit <= MAX_ENTRIES and offset >= 0):
-        raise web.HTTPBadRequest(text=f"limit is 1 to {MAX_ENTRIES}, offset at least 0\n")
+        raise web.HTTPBadRequest(text=f"limit must be 1 to {MAX_ENTRIES}, offset at least 0\n")
     return Page(limit, offset)
 
 

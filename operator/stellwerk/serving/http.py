@@ -46,9 +46,11 @@ _THIS_MACHINE: Final = "this machine"
 """The user of a port without TLS."""
 LOG_LEVEL_PATH: Final = "/debug/flags/v"
 """kube-scheduler's path for its verbosity."""
-_LONGEST_LEVEL: Final = 64
-_LARGEST_BODY: Final = 256 << 10
-LIMITS: Final = Limits(body_bytes={"/what-if": _LARGEST_BODY, LOG_LEVEL_PATH: _LONGEST_LEVEL})
+_MAX_LEVEL_BYTES: Final = 64
+"""Bytes of a body that sets the log level."""
+_MAX_BODY_BYTES: Final = 256 << 10
+"""Bytes of a body with a supposition and its manifests."""
+LIMITS: Final = Limits(body_bytes={"/what-if": _MAX_BODY_BYTES, LOG_LEVEL_PATH: _MAX_LEVEL_BYTES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class HttpServer:
             limits = replace(limits, user_requests=limits.requests)
         self._use = PortUse(limits, refused)
         before = within_limits(self._use, _gate_of(guard), PROBES)
-        self._app = web.Application(middlewares=[before], client_max_size=_LARGEST_BODY)
+        self._app = web.Application(middlewares=[before], client_max_size=_MAX_BODY_BYTES)
         self._app.add_routes(
             [
                 web.get("/metrics", _text_of(metrics)),
@@ -157,7 +159,7 @@ class HttpServer:
         host, port = parse_address(bind_address)
         if self._certificate is None and not is_loopback(host):
             raise ConfigurationError(
-                f"plain HTTP is for this machine alone: {bind_address} is no loopback address"
+                f"plain HTTP is only for this machine: {bind_address} is not a loopback address"
             )
         certificate = self._certificate
         if certificate is not None:

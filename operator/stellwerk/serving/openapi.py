@@ -81,9 +81,9 @@ def openapi_document() -> Schema:
             "/queue/history": _get(
                 QueueHistoryPage, "the queues, throughput and latency over time"
             ),
-            "/decisions": _get(DecisionsPage, "pods that got a node, the last one first"),
+            "/decisions": _get(DecisionsPage, "recent placements, the newest first"),
             "/profiles": _get(ProfilesPage, "profiles that serve"),
-            "/shadow/{profile}": _get(ShadowDiff, "what a profile would have decided otherwise"),
+            "/shadow/{profile}": _get(ShadowDiff, "what a profile would have decided differently"),
             "/nodes": _list_or_one(
                 _OF_NODES,
                 "nodes and what is used of them, or one and who would fit there",
@@ -155,7 +155,7 @@ def _operation(answer: Kind, summary: str, body: Kind | None = None) -> Schema:
         "summary": summary,
         "responses": {
             "200": {"description": summary, "content": _content(answer)},
-            "429": {"description": "too many are asked for at once"},
+            "429": {"description": "too many requests at once"},
             "503": {"description": "another replica leads; the answer names it"},
         },
     }

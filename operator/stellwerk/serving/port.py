@@ -128,7 +128,7 @@ def log_level_routes() -> web.RouteTableDef:
             name = logs.set_level(body.decode(errors="replace"))
         except ValueError as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
-        logger.warning("the log level is %s from here on", name)
-        return web.Response(text=f"the log level is {name} from here on\n")
+        logger.warning("the log level is now %s", name)
+        return web.Response(text=f"the log level is now {name}\n")
 
     return routes

@@ -325,5 +325,5 @@ class KeptExtenders(Extenders):
 
 
 _NOT_ACCEPTED: Final = unschedulable("", "refused by an extender")
-"""A node that was taken away without a reason."""
+"""A node that was rejected without a reason."""
 _UNKNOWN: Final = unschedulable("", "not asked about")

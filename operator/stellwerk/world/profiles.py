@@ -293,7 +293,7 @@ class Profiles(QueueingPolicy):
         """The reason why no profile serves a pod; `hints`: also the name that may be meant."""
         name = pod.spec.scheduler_name
         if self.awaits_namespace(pod):
-            return f'waiting to see the namespace "{pod.namespace}", whose labels select a profile'
+            return f'waiting for the namespace "{pod.namespace}", whose labels select a profile'
         if name in self.refusals:
             return self.refusals[name]
         if name in self.served and self.profile_name(pod) == NOT_ADMITTED:

@@ -44,7 +44,7 @@ def operator_name(text: str) -> str:
     from stellwerk_kube.names import is_label_value, is_subdomain  # noqa: PLC0415
 
     if not is_label_value(text) or not is_subdomain(text):
-        message = f"{text!r} is no name of at most 63 lower-case letters, digits, - and ."
+        message = f"{text!r} is not a name of at most 63 lower-case letters, digits, - and ."
         raise argparse.ArgumentTypeError(message)
     return text
 
@@ -81,21 +81,21 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes",
         default="3",
         metavar="N|FILE",
-        help="how many hollow nodes, or a file with node manifests (default: 3)",
+        help="number of hollow nodes, or a file with Node manifests (default: 3)",
     )
     parser.add_argument(
         "--port",
         type=port_number,
         default=0,
-        help="of the cluster, on 127.0.0.1 (default: a free one)",
+        help="port of the cluster on 127.0.0.1 (default: a free one)",
     )
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
         type=Path,
         default=Path("stellwerk.kubeconfig"),
-        help="written once the port answers; the cluster is added to a kubeconfig that is there, "
-        "for as long as it runs (default: %(default)s)",
+        help="kubeconfig to write once the port answers; to an existing kubeconfig the cluster "
+        "is added while it runs (default: %(default)s)",
     )
     add_force_argument(parser)
 
@@ -107,8 +107,8 @@ def add_device_flag(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FILE",
         action="append",
         default=[],
-        help="devices of all nodes: gpus, gpu-partitions, nics, or a file; may be given more than "
-        "once (docs/devices.md)",
+        help="devices of every node: gpus, gpu-partitions, nics, or a file; may be repeated "
+        "(docs/devices.md)",
     )
 
 
@@ -120,8 +120,8 @@ def check_embedded_cluster() -> None:
     """
     if find_spec("stellwerk_cluster") is None:
         raise ConfigurationError(
-            "this installation has no embedded cluster, and the image has none either: run this "
-            "command on your own machine, with the package of the same version"
+            "this installation has no embedded cluster, as the image has none. Run this command "
+            "on your own machine, with the package of the same version"
         )
 
 
@@ -146,7 +146,7 @@ def add_force_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="overwrite a file that is there, whatever is in it (a link is never followed)",
+        help="overwrite an existing file, whatever it contains (a link is never followed)",
     )
 
 
@@ -156,21 +156,21 @@ def add_release_flags(parser: argparse.ArgumentParser) -> None:
         "--kubernetes-version",
         metavar="1.36|1.37|1.38",
         default="1.37",
-        help="which release of Kubernetes the cluster is (default: %(default)s)",
+        help="release of Kubernetes that the cluster serves (default: %(default)s)",
     )
     parser.add_argument(
         "--runtime-config",
         metavar="VERSION=true,…",
         default="",
-        help="versions that are served or not, as in kube-apiserver: api/beta=true, "
+        help="API versions to serve or to leave out, as in kube-apiserver: api/beta=true, "
         "scheduling.k8s.io/v1beta1=false (docs/embedded-cluster.md)",
     )
     parser.add_argument(
         "--feature-gates",
         metavar="GATE=true,…",
         default="",
-        help="as in kube-apiserver; PodGroups and Workloads are on, and "
-        "AllAlpha=true,AllBeta=true turns on all that belongs to them (docs/gangs.md)",
+        help="feature gates, as in kube-apiserver. PodGroups and Workloads are on; "
+        "AllAlpha=true,AllBeta=true turns on everything that belongs to them (docs/gangs.md)",
     )
 
 
@@ -180,10 +180,10 @@ def add_compatibility(parser: argparse.ArgumentParser) -> None:
         "--compatibility",
         type=_known_release,
         metavar="1.N|1.N.PATCH",
-        help="decide as kube-scheduler of this release does, where the profile names none: "
-        f"{', '.join(RELEASES)}, or a patch release of one; 1.36 means the newest patch release "
-        "that is known (default: the API server's of a live cluster, else "
-        f"{NEWEST_RELEASED}; {RECORDED} for cases)",
+        help="decide as kube-scheduler of this release if the profile names none: "
+        f"{', '.join(RELEASES)}, or a patch release of one. 1.36 means its newest known patch "
+        f"release. Default: the API server's release for a live cluster, else {NEWEST_RELEASED}; "
+        f"{RECORDED} for cases",
     )
 
 
@@ -202,7 +202,8 @@ def add_scheduler_gates(parser: argparse.ArgumentParser) -> None:
         metavar="GATE=true,…",
         type=scheduler_gates,
         default=NO_GATES,
-        help="as in kube-scheduler; docs/compatibility.md lists the gates and what they do here",
+        help="feature gates, as in kube-scheduler; docs/compatibility.md says what each one "
+        "does here",
     )
 
 
@@ -250,13 +251,13 @@ def add_journal_arguments(parser: argparse._ActionsContainer, prefix: str = "--"
         metavar="SIZE",
         type=size,
         default=size(_MOST),
-        help="of the journal; beyond it the older half is dropped (default: 256Mi)",
+        help="maximum size of the journal; beyond it the older half is dropped (default: 256Mi)",
     )
     parser.add_argument(
         f"{prefix}hash-names",
         dest="hash_names",
         action="store_true",
-        help="write hashes in place of names, namespaces and label values",
+        help="write hashes instead of names, namespaces and label values",
     )
 
 

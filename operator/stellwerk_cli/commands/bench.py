@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
     from stellwerk_simulation.answers import BenchAnswer, BenchRun
 
-HELP: Final = "measure how fast a scheduler gives nodes to pods"
+HELP: Final = "benchmark the throughput of a scheduler"
 EXAMPLES: Final = (
     "bench --workload basic --nodes 50 --pods 100",
     "bench --context stellwerk --workload spread --pods 100 --yes",
@@ -106,20 +106,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=WholeNumber(1, largest),
             default=count,
             metavar="NUMBER",
-            help=f"how many {name} of a workload (default: {count})",
+            help=f"number of {name} in a workload (default: {count})",
         )
     parser.add_argument(
         "--rate",
         type=WholeNumber(1, MAX_PODS),
         metavar="PODS",
-        help="create so many pods a second (default: all at once)",
+        help="pods to create per second (default: all at once)",
     )
     parser.add_argument(
         "--scheduler",
         action="append",
         metavar="NAME",
-        help="schedulerName of the pods, on a cluster that is named; may be repeated, which "
-        f"measures one after the other (default: {_OWN_SCHEDULER})",
+        help="schedulerName of the pods, on a named cluster; may be repeated to measure one "
+        "after the other (default: {_OWN_SCHEDULER})",
     )
     parser.add_argument(
         "--timeout",
@@ -131,16 +131,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clean",
         action="store_true",
-        help="delete what killed runs have left in the cluster, and measure nothing",
+        help="delete what interrupted runs left in the cluster, and measure nothing",
     )
     parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="write a page with the table and bars, too"
+        "--html", metavar="FILE", type=Path, help="also write a page with the table and bars"
     )
     parser.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
+        "-y",
+        "--yes",
+        action="store_true",
+        help="do not ask for confirmation; required without a terminal",
     )
     add_output_arguments(parser)
-    group = parser.add_argument_group("the cluster (default: an embedded one, which ends with it)")
+    group = parser.add_argument_group(
+        "how to reach the cluster (default: an embedded one for this run)"
+    )
     add_access_arguments(group)
     parser.set_defaults(log_level="warning")
 
@@ -154,7 +159,9 @@ def run(options: argparse.Namespace) -> int:
     named = options.kubeconfig is not None or options.context is not None
     if not named and (options.scheduler or options.clean):
         option = "--scheduler" if options.scheduler else "--clean"
-        raise ConfigurationError(f"{option} needs a cluster: name one by --kubeconfig or --context")
+        raise ConfigurationError(
+            f"{option} needs a cluster: name one with --kubeconfig or --context"
+        )
     if not named:
         check_embedded_cluster()
     most = options.nodes * _PODS_PER_NODE
@@ -209,14 +216,14 @@ async def _on_cluster(options: argparse.Namespace) -> BenchAnswer | int:
             return await _cleaned(client, options, left)
         _check_providers((await client.list(NODES))[0])
         if left.made:
-            said = f"another run has left {left}, or is still going on"
+            said = f"another run has left {left}, or is still running"
             offered = sys.stdin.isatty() and not options.yes
             if not offered or not is_confirmed(options, f"{said}. Delete them?"):
                 raise ConfigurationError(f"{said}; stellwerk bench --clean deletes them")
             await delete_exactly(client, left)
         bench = Bench(client, options)
         question = (
-            f"Make {options.nodes} nodes {bench.name}-…, a namespace for each workload, a "
+            f"Create {options.nodes} nodes {bench.name}-…, a namespace for each workload, a "
             f"PriorityClass and a ConfigMap in kube-system in the cluster at {client.server}, and "
             "delete them afterwards?"
         )
@@ -339,8 +346,9 @@ def _check_providers(nodes: Sequence[JsonObject]) -> None:
         if (provider and not provider.startswith(_HARMLESS_PROVIDERS)) or _UNINITIALIZED in taints:
             name, of = node["metadata"]["name"], provider or f"the taint {_UNINITIALIZED}"
             raise ConfigurationError(
-                f"node {name} has {of}: the cloud's controller would delete nodes that are no "
-                "machines of the cloud while they are measured; use a cluster without one"
+                f"node {name} has {of}: the cloud's controller would delete the nodes of the "
+                "benchmark, which are not machines of the cloud. Use a cluster without such a "
+                "controller"
             )
 
 
@@ -348,12 +356,12 @@ async def _cleaned(client: KubernetesClient, options: argparse.Namespace, left: 
     """Delete what killed runs have left: what the question shows, and nothing that comes later."""
     if left.unproven:
         shown = ", ".join(left.unproven[:_SHOWN]) + (", …" if left.unproven[_SHOWN:] else "")
-        reason = f"the label {LABEL} alone does not show that a run made it"
+        reason = f"the label {LABEL} alone does not show that a run created it"
         sys.stderr.write(f"{printable(f'stellwerk: not deleted: {shown}: {reason}')}\n")
     if not left.made:
         # Records without objects are what a run left that was killed before its first node.
         await delete_exactly(client, left)
-        print("no run has left anything")
+        print("no run has left objects behind")
         return 0
     if options.output == "name":
         print("\n".join(map(printable, map(str, left.made))), flush=True)
@@ -366,7 +374,7 @@ async def _cleaned(client: KubernetesClient, options: argparse.Namespace, left: 
             f"not everything is deleted: {error}; stellwerk bench --clean deletes the rest"
         ) from error
     for each in replaced:
-        said = f"stellwerk: not deleted: {each}: another object has this name by now"
+        said = f"stellwerk: not deleted: {each}: another object now has this name"
         sys.stderr.write(f"{printable(said)}\n")
     if options.output != "name":
         print(f"deleted: {left}" if not replaced else "the others are deleted")
@@ -415,7 +423,7 @@ class Bench:
             from stellwerk_cli.commands.printer import progress  # noqa: PLC0415 rich
 
             with progress(len(kinds) * len(schedulers)) as shown:
-                shown("making nodes", 0, options.nodes)
+                shown("creating nodes", 0, options.nodes)
                 await self._objects.open()
                 nodes = [self._node(index) for index in range(options.nodes)]
                 await self._objects.create("node", nodes)
@@ -427,7 +435,7 @@ class Bench:
                     for scheduler in schedulers
                 ]
         finally:
-            with waiting_for("deleting what was made"):
+            with waiting_for("deleting what was created"):
                 await self._objects.delete_all()
         return BenchAnswer(
             server_version=version,

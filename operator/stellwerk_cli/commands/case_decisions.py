@@ -14,7 +14,7 @@ import yaml
 
 from stellwerk.answers.answer import codec
 from stellwerk.answers.pod import DevicesOfPod
-from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
+from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, decided_as
 from stellwerk_kube.errors import AbsentError, ConfigurationError, ProfileError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.untrusted_text import json_escaped, printable_lines
@@ -150,7 +150,7 @@ def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
 def _table(result: Mapping[str, Any]) -> str:
     """The decision as people read it: where the pod may go, each node's scores or its reasons."""
     selected = result["selected"]
-    by = f"as Kubernetes {result['compatibility']}"
+    by = decided_as([result["compatibility"]])
     lines = [f"{result['id']} ({by}): {_headline(result, selected)}"]
     plugins = list(result.get("scores") or {})
     width = max([4, *(len(node) for node in result["filter"])])

@@ -31,9 +31,9 @@ _MACHINE: Final = "stellwerk.dev/machine"
 _END_NOW: Final = "stellwerk.dev/end-now"
 _STATES: Final = {"fail": "failed", "cut-off": "cut-off", "restore": None}
 _TEXTS: Final = {
-    "fail": "switch the machine of a node off: its lease runs out, its containers are lost",
-    "cut-off": "cut a node off: its lease runs out, its containers run on",
-    "restore": "let a node that failed or was cut off be heard of again",
+    "fail": "power off a node: its lease expires and its containers are lost",
+    "cut-off": "cut off a node from the network: its lease expires, its containers keep running",
+    "restore": "bring back a node that failed or was cut off",
 }
 _EXIT_CODE: Final = WholeNumber(0, 255)
 """The exit codes that a process can have."""
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--faults",
         metavar="FILE",
         type=Path,
-        help="what goes wrong between clients and the API, for practice (docs/faults.md)",
+        help="file of faults to inject between clients and the API (docs/faults.md)",
     )
     for word in ("enable", "disable"):
         name, what = f"--{word}-admission-plugins", f"{word} these admission plugins"
@@ -55,20 +55,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--storage-class",
         action="store_true",
-        help="have a default StorageClass `standard` that binds with the first consumer, as "
-        "`stellwerk up` has one",
+        help="create a default StorageClass `standard` that binds with the first consumer, as "
+        "`stellwerk up` does",
     )
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
         type=Path,
-        help="keep all objects there over a restart (default: they go with the process)",
+        help="folder that keeps all objects over a restart (default: they are lost when the "
+        "process ends)",
     )
     parser.add_argument(
         "--controllers",
         metavar="NAMES",
         default="*",
-        help="*, none, or names as in kube-controller-manager; -name leaves one out (default: *)",
+        help="controllers to run: *, none, or names as in kube-controller-manager; -name leaves "
+        "one out (default: *)",
     )
     _add_access(parser)
     _add_nodes(parser)
@@ -80,23 +82,25 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         "--authorization",
         choices=("always-allow", "rbac"),
         default="always-allow",
-        help="what users may do: everything, or what roles and bindings say, over TLS "
+        help="let users do everything (always-allow), or what roles and bindings grant, over "
+        "TLS (rbac) "
         "(default: %(default)s)",
     )
     parser.add_argument(
         "--token-auth-file",
         metavar="FILE",
         type=Path,
-        help='bearer tokens, as in kube-apiserver: token,user,uid,"group1,group2" (over TLS)',
+        help='file of bearer tokens, as in kube-apiserver: token,user,uid,"group1,group2" (over '
+        "TLS)",
     )
     parser.add_argument(
-        "--tls", action="store_true", help="serve HTTPS, under a certificate authority of its own"
+        "--tls", action="store_true", help="serve HTTPS with a certificate authority of its own"
     )
     parser.add_argument(
         "--client-ca-file",
         metavar="FILE",
         type=Path,
-        help="with --tls: who signs the certificates of further clients (PEM)",
+        help="with --tls: authority that signs certificates of further clients (PEM)",
     )
 
 
@@ -109,13 +113,13 @@ def _add_nodes(parser: argparse.ArgumentParser) -> None:
         "--stages",
         metavar="FILE",
         type=Path,
-        help="how pods live and end (docs/hollow-nodes.md)",
+        help="file that says how pods start, run and end (docs/hollow-nodes.md)",
     )
     parser.add_argument(
         "--kubelet-config",
         metavar="FILE",
         type=Path,
-        help="a KubeletConfiguration: eviction thresholds and what is reserved, of all nodes",
+        help="KubeletConfiguration of all nodes: eviction thresholds and reserved resources",
     )
     add_device_flag(parser)
     commands = parser.add_subparsers(title="commands on a running cluster", metavar="COMMAND")
@@ -123,10 +127,17 @@ def _add_nodes(parser: argparse.ArgumentParser) -> None:
         command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
         command.add_argument("node", help="name of the node")
         command.set_defaults(command=_change_machine, incident=name)
-    pod = commands.add_parser("pod", help="let the containers of a running pod end")
+    pod = commands.add_parser("pod", help="end the containers of a running pod")
     pod.add_argument("pod", help="name of the pod")
-    pod.add_argument("-n", "--namespace", default="default", help="(default: %(default)s)")
-    pod.add_argument("--exit-code", type=_EXIT_CODE, default=1, help="(default: %(default)s)")
+    pod.add_argument(
+        "-n", "--namespace", default="default", help="namespace of the pod (default: %(default)s)"
+    )
+    pod.add_argument(
+        "--exit-code",
+        type=_EXIT_CODE,
+        default=1,
+        help="exit code of the containers (default: %(default)s)",
+    )
     pod.set_defaults(command=_end_pod)
 
 
@@ -136,7 +147,7 @@ def _change_machine(options: argparse.Namespace) -> int:
 
     state = _STATES[options.incident]
     annotate(options.kubeconfig, f"/api/v1/nodes/{options.node}", _MACHINE, state)
-    print(f"node/{options.node}: {state or 'heard of again'}")
+    print(f"node/{options.node}: {state or 'back'}")
     return 0
 
 

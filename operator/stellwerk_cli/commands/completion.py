@@ -29,6 +29,7 @@ _NO_FILES: Final = ":4"
 _PATHS: Final = {
     "pod": "/api/v1/namespaces/{namespace}/pods",
     "node": "/api/v1/nodes",
+    "namespace": "/api/v1/namespaces",
     "deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
     "replicaset": "/apis/apps/v1/namespaces/{namespace}/replicasets",
     "statefulset": "/apis/apps/v1/namespaces/{namespace}/statefulsets",
@@ -39,6 +40,8 @@ _PATHS: Final = {
     "schedulerprofile": "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles",
 }
 _OPTIONS: Final = {
+    "-n": "namespace",
+    "--namespace": "namespace",
     "--drain": "node",
     "--node": "node",
     "--pod": "pod",
@@ -73,7 +76,9 @@ complete -c stellwerk -a '(__stellwerk_complete)'
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The shell."""
-    parser.add_argument("shell", choices=sorted(_SCRIPTS), help="source what is printed there")
+    parser.add_argument(
+        "shell", choices=sorted(_SCRIPTS), help="the shell; source the script in it"
+    )
     parser.set_defaults(log_level="warning")
 
 
@@ -128,30 +133,46 @@ def _words(
     below = _commands(at)
     if below:
         return below
-    return _arguments(at, path, before, last, names)
+    return _arguments(at, path, _positionals(at, before), (_namespace(before), last), names)
+
+
+def _positionals(at: argparse.ArgumentParser, before: Sequence[str]) -> list[str]:
+    """The words before the last one that are no options, and no values of options."""
+    found, words = list[str](), iter(before)
+    for word in words:
+        option = at._option_string_actions.get(word)  # noqa: SLF001 as above
+        if option is not None and option.nargs != 0:
+            next(words, "")
+        elif not word.startswith("-"):
+            found.append(word)
+    return found
 
 
 def _arguments(
     at: argparse.ArgumentParser,
     path: Sequence[str],
     before: Sequence[str],
-    last: str,
+    word: tuple[str | None, str],
     names: Callable[[str, str | None], Iterable[str]],
 ) -> Iterable[str]:
-    """The words that arguments without a dash may be."""
-    command, namespace = path[0] if path else "", _namespace(before)
+    """The words that arguments without a dash may be.
+
+    `before`: the arguments before, without options; `word`: the namespace, and the word's start.
+    """
+    command = path[0] if path else ""
+    namespace, last = word
     if command == "explain":
         from stellwerk_cli.commands.explain import KINDS  # noqa: PLC0415 the kinds alone
 
         kind, slash, _ = last.partition("/")
         if slash and kind in KINDS:
             return (f"{kind}/{name}" for name in names(KINDS[kind], namespace))
-        if before[-1] in KINDS:
+        if before[-1] in KINDS and len(before) > len(path):
             return names(KINDS[before[-1]], namespace)
         return sorted(set(KINDS.values()))
     if command in _NAMED or path[:1] == ["profile"]:
         given = _choices(at)
-        if given and before[-1] not in given and not before[-1].startswith("-"):
+        if given and before[-1] not in given:
             return given
         return names("schedulerprofile", None)
     return _choices(at)
@@ -171,9 +192,12 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
 
 
 def _namespace(before: Sequence[str]) -> str | None:
-    for flag in ("-n", "--namespace"):
-        if flag in before[:-1]:
-            return before[before.index(flag) + 1]
+    """The namespace of a command line; None: none is named."""
+    for place, word in enumerate(before):
+        if word in {"-n", "--namespace"} and place + 1 < len(before):
+            return before[place + 1]
+        if word.startswith("--namespace="):
+            return word.partition("=")[2]
     return None
 
 

@@ -28,10 +28,13 @@ def add_write_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="print what would change, once the API server has tried it, and change nothing",
+        help="print what would change, tried by the API server, and change nothing",
     )
     parser.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
+        "-y",
+        "--yes",
+        action="store_true",
+        help="do not ask for confirmation; required without a terminal",
     )
 
 
@@ -44,7 +47,7 @@ def is_confirmed(options: argparse.Namespace, question: str) -> bool:
     if options.yes:
         return True
     if not sys.stdin.isatty():
-        raise ConfigurationError(f"{question} There is no terminal to ask at: --yes says so")
+        raise ConfigurationError(f"{question} There is no terminal to ask on: confirm with --yes")
     sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in {"y", "yes"}:

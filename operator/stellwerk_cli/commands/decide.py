@@ -21,7 +21,7 @@ from stellwerk_kube.compatibility import RECORDED, Compatibility, PatchRelease
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.json_values import JsonObject
 
-HELP: Final = "decide cases, manifests or the pending pods of a cluster, without binding them"
+HELP: Final = "decide for cases, manifests or the pending pods of a cluster, without binding"
 EXAMPLES: Final = (
     "decide cluster.json -o table",
     "decide --kubeconfig ~/.kube/config --pod team/web-0",
@@ -38,18 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or in YAML; - reads standard input. Several files are one cluster",
     )
     add_filename_argument(parser, "one of these files, as in kubectl; may be repeated")
-    add_access_arguments(parser, "without a file: the cluster whose objects are read")
+    add_access_arguments(parser, "without a file: kubeconfig of the cluster to read")
     parser.add_argument(
         "--pod",
         default="",
         metavar="NAMESPACE/NAME",
-        help="decide for this pod of the objects; without a namespace: of the context's, or of "
+        help="decide for this pod alone; a name without a namespace is in the context's, or in "
         "`default` in a file (default: every pod without a node)",
     )
     add_output_arguments(parser, "json")
-    parser.add_argument(
-        "--human", action="store_true", help="as -o table, in place of a JSON object a line"
-    )
+    parser.add_argument("--human", action="store_true", help="short for -o table")
     add_compatibility(parser)
     add_scheduler_gates(parser)
 
@@ -67,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if pod and "/" not in pod:
         pod = f"{_namespace(options, files)}/{pod}"
     if files and options.kubeconfig is not None:
-        raise ConfigurationError("name either a file or a cluster by --kubeconfig")
+        raise ConfigurationError("name either a file, or a cluster with --kubeconfig")
     form = "table" if options.human else options.output
 
     def read(place: str, objects: Sequence[JsonObject]) -> list[JsonObject]:

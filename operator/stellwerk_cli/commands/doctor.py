@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stellwerk_cli.commands.output import Shown
     from stellwerk_cli.commands.printer import Printer
 
-HELP: Final = "say what is broken in a cluster where Stellwerk does not work, and what to do"
+HELP: Final = "find out what is broken in an installation of Stellwerk, and what to do"
 EXAMPLES: Final = (
     "doctor",
     "doctor --namespace scheduling -o json",
@@ -52,18 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-n",
         "--namespace",
         default=operator_namespace(),
-        help="of the operator's pods (default: $STELLWERK_NAMESPACE, else stellwerk)",
+        help="namespace of the operator's pods (default: $STELLWERK_NAMESPACE, else stellwerk)",
     )
     parser.add_argument(
         "--bundle",
         metavar="FILE",
         type=Path,
-        help="write a support bundle, too: a tar.gz with findings, versions, profiles, queue, "
-        "dump, metrics and log, of which only listed fields are taken over (docs/doctor.md)",
+        help="also write a support bundle: a tar.gz with findings, versions, profiles, queue, "
+        "dump, metrics and logs; it contains only the fields that docs/doctor.md lists",
     )
     add_force_argument(parser)
     add_output_arguments(parser)
-    add_exit_code_argument(parser, "anything is failed")
+    add_exit_code_argument(parser, "a check fails")
     add_port_arguments(parser)
     parser.set_defaults(log_level="error")
 
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     show_written(codec(DoctorReport).as_json(observed.diagnosis), options.output, shown_diagnosis())
     if options.bundle is not None:
         write_bundle(options.bundle, observed, force=options.force)
-        sys.stderr.write(f"wrote {options.bundle}: read it before you hand it on\n")
+        sys.stderr.write(f"wrote {options.bundle}: read it before you pass it on\n")
     return 1 if options.exit_code and observed.diagnosis.state == "failed" else 0
 
 

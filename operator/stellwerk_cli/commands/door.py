@@ -185,6 +185,9 @@ class Door(Port):
         """Prepare to read the cluster; what reads it is imported only then."""
         import random  # noqa: PLC0415, TID251 spreads retries
 
+        from stellwerk.garbage import collect_seldom  # noqa: PLC0415 before the imports
+
+        collect_seldom()
         from stellwerk.client.credentials import load_credentials  # noqa: PLC0415 aiohttp
         from stellwerk.client.kubernetes import KubernetesClient  # noqa: PLC0415 as above
         from stellwerk.metrics import Metrics  # noqa: PLC0415 as above

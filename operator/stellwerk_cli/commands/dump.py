@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stellwerk_cli.commands.output import Shown
     from stellwerk_cli.commands.printer import Printer
 
-HELP: Final = "compare what the scheduler knows with the API, and print both cache and queues"
+HELP: Final = "compare the scheduler's cache with the API, and print cache and queues"
 EXAMPLES: Final = (
     "dump",
     "dump -o json",

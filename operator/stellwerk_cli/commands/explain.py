@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stellwerk_cli.commands.output import Shown
     from stellwerk_kube.json_values import JsonObject
 
-HELP: Final = "say why pods are where they are, why they wait, and what would help"
+HELP: Final = "explain why a pod is on its node or why it waits, and what would help"
 EXAMPLES: Final = (
     "explain pod hello",
     "explain pod team/web-0 --watch",
@@ -86,13 +86,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="+",
         metavar="KIND NAME | KIND/NAME",
-        help="pod, podgroup, node, device, resourceclaim, deployment, replicaset, statefulset, "
-        "daemonset or job, and its name, which NAMESPACE/NAME may be, too; of a device that is "
-        "DRIVER/POOL/DEVICE",
+        help="a kind (pod, podgroup, node, device, resourceclaim, deployment, replicaset, "
+        "statefulset, daemonset or job) and a name; NAMESPACE/NAME is a name as well, and "
+        "DRIVER/POOL/DEVICE is the name of a device",
     )
     add_namespace_argument(parser)
     parser.add_argument(
-        "-w", "--watch", action="store_true", help="print again whenever it has changed"
+        "-w", "--watch", action="store_true", help="print the answer again whenever it changes"
     )
     add_output_arguments(parser)
     add_exit_code_argument(parser, "a pod or a claim waits, or none would fit on the node")
@@ -126,8 +126,8 @@ def _kind_and_name(words: Sequence[str]) -> tuple[str, str]:
     kind = kind.lower()
     if kind not in KINDS:
         known = sorted(set(KINDS.values()))
-        near = suggestion(kind, KINDS) or f"; {', '.join(known)} are"
-        raise ConfigurationError(f"{kind!r} is not explained{near}")
+        near = suggestion(kind, KINDS) or f"; kinds are {', '.join(known)}"
+        raise ConfigurationError(f"cannot explain {kind!r}: expected KIND NAME{near}")
     if len(words) > len(("KIND", "NAME")) or not name:
         expected = f"expected one name of a {KINDS[kind]}"
         listed = "; `stellwerk queue` lists the pods that wait" * (KINDS[kind] == "pod")
@@ -207,7 +207,7 @@ async def _workload(
         alike.setdefault(reason, []).append(f"{namespace}/{pod_name}")
     if len(waiting) > _MAX_EXPLAINED_PODS:
         rest = [f"{namespace}/{pod['metadata']['name']}" for pod in waiting[_MAX_EXPLAINED_PODS:]]
-        alike["not asked about: there are too many"] = rest
+        alike["not explained: there are too many"] = rest
     reading = next((each.read for each in first.values() if each.read is not None), None)
     first = {reason: replace(each, read=None) for reason, each in first.items()}
     ordered = sorted(alike.items(), key=lambda each: -len(each[1]))

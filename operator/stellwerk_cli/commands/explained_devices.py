@@ -18,7 +18,7 @@ def print_device(explanation: DeviceExplanation, to: Printer) -> None:
     shared = ", shared by claims" if explanation.shared else ""
     to.say((f"device/{device.device}", "bold"), f": {state}{shared}")
     more = explanation.on_nodes - len(explanation.nodes)
-    nodes = ", ".join(explanation.nodes) or "none that is here"
+    nodes = ", ".join(explanation.nodes) or "none in this cluster"
     to.say(f"Nodes: {nodes}{f' and {more:,} more' * (more > 0)}")
     for name, values in (("Capacity", device.capacity), ("Attributes", device.attributes)):
         if values:
@@ -33,7 +33,7 @@ def print_device(explanation: DeviceExplanation, to: Printer) -> None:
     for holder in explanation.holders:
         part = ", ".join(f"{key}={amount}" for key, amount in holder.consumed.items())
         words = [f"Held by {holder.claim} (request {holder.request})"]
-        words += [f"takes {part}"] * bool(part) + ["only looks at it"] * holder.only_looks
+        words += [f"takes {part}"] * bool(part) + ["with admin access only"] * holder.only_looks
         words += [f"for {', '.join(holder.pods)}"] * bool(holder.pods)
         to.say(", ".join(words))
 

@@ -27,7 +27,7 @@ def print_group(explanation: GroupExplanation, to: Printer) -> None:
         to.say(line)
     for each in explanation.would_fit or ():
         nodes = "1 more node" if each.nodes == 1 else f"{each.nodes} more nodes"
-        to.say(f"would fit with {nodes} like {each.like}, beside the free room that there is")
+        to.say(f"would fit with {nodes} like {each.like}, in addition to the free room")
     print_releases([explanation.compatibility], to)
 
 
@@ -43,7 +43,7 @@ def _remarks(explanation: GroupExplanation) -> Iterator[str]:
         yield f"room is kept for it, {until}"
     after = explanation.given_back_after_seconds
     if after is not None:
-        yield f"pods are given back {after} s after too few could be bound"
+        yield f"if too few pods can be bound, the bound ones are deleted after {after} s"
 
 
 def _outcome(would: GroupForecast) -> Iterator[str]:

@@ -38,9 +38,9 @@ def print_node(explanation: NodeExplanation, to: Printer) -> None:
     if fitting:
         more = f" and {len(fitting) - _MAX_NAMES:,} more" if len(fitting) > _MAX_NAMES else ""
         named = ", ".join(fitting[:_MAX_NAMES])
-        to.say((f"Of the pods that wait, each seen alone, would fit: {named}{more}", "green"))
+        to.say((f"Pending pods that would fit, each by itself: {named}{more}", "green"))
     elif explanation.turned_away:
-        to.say("None of the pods that wait would fit there.")
+        to.say("No pending pod would fit there.")
     else:
         to.say("No pod waits.")
     if explanation.turned_away:
@@ -60,7 +60,7 @@ def print_node(explanation: NodeExplanation, to: Printer) -> None:
     if explanation.left_out is not None:
         why = f": {explanation.stopped}" if explanation.stopped else ""
         more = counted(explanation.left_out, "more pod")
-        to.say((f"{more} not looked at{why}", "yellow"))
+        to.say((f"{more} not examined{why}", "yellow"))
     print_releases(explanation.compatibility, to)
 
 

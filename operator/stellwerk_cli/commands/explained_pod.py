@@ -70,7 +70,7 @@ def print_pod(explanation: PodExplanation, to: Printer) -> None:
     if explanation.nearest is not None:
         to.say("Nearest name: ", (explanation.nearest, "bold"))
     if explanation.served:
-        to.say(f"Served are: {', '.join(explanation.served[:_MAX_NAMES])}")
+        to.say(f"Served schedulerNames: {', '.join(explanation.served[:_MAX_NAMES])}")
     # Right above what came of it: the decision that followed, or the pod's place in the queue.
     if explanation.last_preemption is not None:
         _print_last_preemption(explanation.last_preemption, to)
@@ -89,7 +89,7 @@ def _binding(explanation: PodExplanation) -> Iterator[str]:
     """The stage of the pod's binding; nothing where it is not being bound."""
     if explanation.binding is not None:
         yield from explanation.binding.lines()
-        yield f"It came there {ago(explanation.binding.since)}."
+        yield f"It got there {ago(explanation.binding.since)}."
 
 
 def _headline(explanation: PodExplanation) -> Iterator[Part]:
@@ -138,8 +138,8 @@ def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
         # Counts of feasible nodes would mislead here: one node was asked.
         to.say(
             f"Decided {ago(decision.decided_at)}, attempt {decision.attempts}: it got "
-            f"{chosen or 'its node'}, to which it was nominated. Other nodes are looked at only if "
-            "the nominated one does not take the pod."
+            f"{chosen or 'its node'}, the node of its nomination. Other nodes are tried only if "
+            "the nominated one rejects the pod."
         )
         return
     to.say(
@@ -150,10 +150,10 @@ def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
     if best:
         _print_scores(best, decision.tied, chosen, to)
     else:
-        to.say("There was one feasible node, and nothing to score.")
+        to.say("Only one node was feasible, so nothing was scored.")
     if decision.others is not None:
         others = decision.others
-        to.say(f"Why the others were not, counted {ago(others.counted_at)}:")
+        to.say(f"Why the others were not feasible, counted {ago(others.counted_at)}:")
         _print_reasons(((each.plugin, each.nodes, each.reasons, ()) for each in others.reasons), to)
 
 
@@ -195,7 +195,7 @@ def _print_scores(best: Sequence[RankedNode], tied: int, chosen: str, to: Printe
         to.say(("raw → normalised × weight = weighted", "dim"))
     else:
         to.table(_score_columns(map(_words, plugins)), rows(_score_points))
-        to.say(("weighted points; -o wide has how they come about", "dim"))
+        to.say(("weighted points; -o wide shows how they are computed", "dim"))
     total = best[0].total
     left = tied - sum(node.total == total for node in best)
     if left > 0 and tied >= _MIN_TIED:
@@ -292,7 +292,7 @@ def print_verdicts(
     if verdicts is None:
         return
     to.say()
-    to.say("Verdicts, computed anew:")
+    to.say("Verdicts, computed now:")
     if verdicts.error is not None:
         to.say((verdicts.error, "red"))
         return
@@ -348,7 +348,7 @@ def _print_devices(explanation: PodExplanation | RecomputedExplanation, to: Prin
         for line in facts.lines:
             to.say(f"{plugin}: {line}")
     for each in explanation.left_out or ():
-        to.say((f"Left out is {each.plugin}: {each.reason}", "yellow"))
+        to.say((f"Not asked: {each.plugin}: {each.reason}", "yellow"))
     if isinstance(explanation, RecomputedExplanation) and explanation.stopped:
         to.say((explanation.stopped, "yellow"))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stellwerk.client.kubernetes import KubernetesClient
     from stellwerk_kube.json_values import JsonObject
 
-HELP: Final = "end the operator's replicas before it is uninstalled, so that its lease is free"
+HELP: Final = "stop the operator's replicas before it is uninstalled, so that its lease is free"
 EXAMPLES: Final = (
     "leave",
     "leave --deployment stellwerk/gpu-stellwerk --timeout 1m",
@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deployment",
         metavar="NAMESPACE/NAME",
         default=f"{operator_namespace()}/stellwerk",
-        help="the operator's (default: %(default)s); it is scaled to 0",
+        help="the operator's Deployment, which is scaled to 0 (default: %(default)s)",
     )
     parser.add_argument(
         "--timeout",
         metavar="DURATION",
         type=seconds,
         default=seconds("45s"),
-        help="how long its pods may take to end (default: 45s)",
+        help="how long to wait until its pods have ended (default: 45s)",
     )
     add_write_arguments(parser)
     add_access_arguments(parser)
@@ -131,7 +131,7 @@ async def _scale_to_none(
                 raise
         else:
             return
-    raise Conflict(f"patch {path}/scale", 409, "Conflict", "it is written again and again")
+    raise Conflict(f"patch {path}/scale", 409, "Conflict", "it keeps changing")
 
 
 def _identity(deployment: "JsonObject") -> tuple[object, object]:
@@ -155,7 +155,7 @@ def _selector_of(deployment: "JsonObject") -> str:
     selector = deployment["spec"]["selector"]
     labels = selector.get("matchLabels") or {}
     if not labels or selector.get("matchExpressions"):
-        raise ConfigurationError("the deployment selects its pods in another way than Stellwerk's")
+        raise ConfigurationError("the deployment does not select its pods as Stellwerk's does")
     return quote(",".join(f"{key}={value}" for key, value in sorted(labels.items())), safe="")
 
 
@@ -203,9 +203,9 @@ async def _release(
     pod = pod_of(lease)
     pod_name = pod[1] if pod is not None else holder.rpartition("_")[0] or holder
     if pod_name not in ours or (pod is not None and pod[0] != pods_namespace):
-        return f"lease {namespace}/{name} is held by {holder}, which is none of these pods"
+        return f"lease {namespace}/{name} is held by {holder}, which is not one of these pods"
     try:
         await api.update(lease, lease.record.released(SystemClock().now()))
     except Conflict:  # its holder is gone, so another one has written
         return f"lease {namespace}/{name} was taken by another holder meanwhile"
-    return f"lease {namespace}/{name}, which {holder} had left behind, was released"
+    return f"lease {namespace}/{name}, left behind by {holder}, was released"

@@ -55,7 +55,7 @@ class Filter:
     choices: tuple[str, ...] = ()
 
 
-_MATCH: Final = Filter("--match", "q", "those whose name has this part", "TEXT")
+_MATCH: Final = Filter("--match", "q", "only those whose name contains this text", "TEXT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ListCommand:
         if self.namespaced:
             add_namespace_argument(parser)
             parser.add_argument(
-                "-A", "--all-namespaces", action="store_true", help="pods of all namespaces"
+                "-A", "--all-namespaces", action="store_true", help="list all namespaces"
             )
         if self.labelled:
             parser.add_argument(
@@ -87,7 +87,7 @@ class ListCommand:
                 "--selector",
                 metavar="SELECTOR",
                 type=_selector,
-                help="those with these labels, as kubectl writes them: app=web,tier!=test",
+                help="only those with these labels, in kubectl's syntax: app=web,tier!=test",
             )
         for each in self.filters:
             parser.add_argument(
@@ -351,7 +351,7 @@ def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
     more = "" if len(others) <= _MAX_NAMESPACES else ", …"
     named = f"{', '.join(others[:_MAX_NAMESPACES])}{more}"
     near = suggestion(namespace, others)
-    line = f"nothing in namespace {namespace}{near}; there is in {named} (-A lists all)"
+    line = f"nothing in namespace {namespace}{near}; there are some in {named} (-A lists all)"
     sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")
 
 
@@ -378,8 +378,8 @@ def _selector(text: str) -> _Selector:
 
 QUEUE: Final = ListCommand(
     "/queue",
-    "list the pods that wait, those of one controller together; -o wide lists each, in the order "
-    "in which they are tried",
+    "list pending pods, those of one controller together; -o wide lists each, in the order in "
+    "which they are tried",
     (
         "queue",
         "queue --all-namespaces --watch",
@@ -392,25 +392,25 @@ QUEUE: Final = ListCommand(
         Filter(
             "--queue",
             "queue",
-            "those of one queue: active, backoff, unschedulable or gated; unserved: those that no "
-            "scheduler serves",
+            "only pods of this queue: active, backoff, unschedulable or gated; unserved: pods "
+            "that no scheduler serves",
             "QUEUE",
             ("active", "backoff", "unschedulable", "gated", "unserved"),
         ),
-        Filter("--plugin", "plugin", "those that this plugin turned away", "PLUGIN"),
+        Filter("--plugin", "plugin", "only pods that this plugin rejected", "PLUGIN"),
     ),
 )
 DECISIONS: Final = ListCommand(
     "/decisions",
-    "list the pods that got a node, the last one first",
+    "list recent placements, the newest first",
     ("decisions", "decisions -n team -o json", "decisions -A --node node-1"),
     labelled=False,
     may_be_read=False,
-    filters=(_MATCH, Filter("--node", "node", "those that got this node", "NODE")),
+    filters=(_MATCH, Filter("--node", "node", "only pods placed on this node", "NODE")),
 )
 NODES: Final = ListCommand(
     "/nodes",
-    "list the nodes with what the scheduler counts on them",
+    "list nodes with the resources that the scheduler counts as used",
     ("nodes", "nodes -l disk=ssd -o yaml", "nodes --sort-by memory"),
     namespaced=False,
     filters=(
@@ -431,11 +431,11 @@ DEVICES: Final = ListCommand(
     labelled=False,
     filters=(
         _MATCH,
-        Filter("--node", "node", "those for this node", "NODE"),
+        Filter("--node", "node", "only devices for this node", "NODE"),
         Filter(
             "--state",
             "state",
-            "those that a claim holds, or that none does: held or free",
+            "only devices that a claim holds (held), or that none does (free)",
             "STATE",
             ("held", "free"),
         ),

@@ -36,7 +36,7 @@ def read_manifests(
     at, used = f"{option} {file}", beside | frozenset(kinds)
     found = admitted(at, read_objects(Path(file)), used)
     if not found:
-        raise ConfigurationError(f"{at}: there is no manifest in it")
+        raise ConfigurationError(f"{at}: it contains no manifest")
     if any(not obj.get("kind") for obj in found):
         raise ConfigurationError(f"{at}: a manifest has no kind, {either(kinds)} is expected")
     if not any(obj["kind"] in kinds for obj in found):

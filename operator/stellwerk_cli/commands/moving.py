@@ -106,7 +106,7 @@ async def _carry_out(client: KubernetesClient, plan: "DefragPlan", seconds: floa
         # What is cordoned stays so: the user decides whether to go on.
         _say(f"stopped after {done} of {len(plan.moves)} moves: {error}")
         return 1
-    _say("the move is made" if done == 1 else f"the {done} moves are made")
+    _say("the move is done" if done == 1 else f"the {done} moves are done")
     return 0
 
 
@@ -146,11 +146,11 @@ class _Move:
         await _evict(self._client, pod)
         await self._gone()
         if pod.owner is None:
-            _say(f"{pod.key} is evicted from {pod.node_name}; nothing makes it anew")
+            _say(f"{pod.key} is evicted from {pod.node_name}; nothing recreates it")
             return
         name, node_name = await self._successor(before)
         if node_name not in (self._move.node_name, *self._move.ties):
-            message = f"{pod.key} was expected on {self._move.node_name}, and {name} is on"
+            message = f"{pod.key} was expected on {self._move.node_name}, but {name} is on"
             raise MoveError(f"{message} {node_name}")
         _say(f"{pod.key} is evicted from {pod.node_name}; {name} is on {node_name}")
 
@@ -283,7 +283,7 @@ class Cordon:
 
 def _why_cordoned(node: JsonObject) -> str:
     if CORDON_ANNOTATION in (node["metadata"].get("annotations") or {}):
-        return "by a plan defrag --apply that was interrupted, or still goes on"
+        return "by a plan defrag --apply that was interrupted or is still running"
     return "it was cordoned before"
 
 

@@ -94,9 +94,9 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
     expected = public_key(leader.lease) if address.verify else ""
     if address.verify and not expected:
         raise UnreachableError(
-            f"the lease {leader.key} does not say by which key to know the port of {leader.pod}, "
-            "as that of an older operator or of another scheduler: no token is sent there without "
-            "--insecure-skip-tls-verify"
+            f"the lease {leader.key} does not name the key of the port of {leader.pod}: it "
+            "belongs to an older operator or to another scheduler. No token is sent there "
+            "without --insecure-skip-tls-verify"
         )
     # Anything may answer on the forwarded port, with any certificate: only the holder of the lease
     # has the key whose fingerprint stands there, and the API server vouches for that.
@@ -105,7 +105,7 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
         _port_at(address, f"https://127.0.0.1:{number}", verify=False, expected=expected) as port,
     ):
         if leader.key != f"{address.lease_namespace}/{address.lease_name}":
-            said = f"stellwerk: pod {leader.pod} leads, by the lease {leader.key}"
+            said = f"stellwerk: pod {leader.pod} is the leader, by the lease {leader.key}"
             sys.stderr.write(f"{printable(said)}\n")
         yield port
 
@@ -153,8 +153,8 @@ class _Leader:
         identity = lease.record.holder_identity
         guess = (key.partition("/")[0], identity.rpartition("_")[0] or identity)
         doubt = (
-            f"the lease {key} names no pod of its holder {identity}: if that runs outside of the "
-            "cluster, --url leads to it"
+            f"the lease {key} names no pod of its holder {identity}: if it runs outside the "
+            "cluster, name its port with --url"
         )
         return cls(key, lease, *guess, "; ".join(filter(None, (doubt, unread))))
 
@@ -175,8 +175,8 @@ class _Leader:
         expected = sorted({address.lease_namespace, operator_namespace(), IN_PLACE[0]})
         if self.namespace not in expected:
             raise UnreachableError(
-                f"the lease {self.key} names the pod {self.pod}, and Stellwerk is expected in "
-                f"{' or '.join(expected)} alone: if it runs there, set "
+                f"the lease {self.key} names the pod {self.pod}, but Stellwerk is expected only "
+                f"in {' or '.join(expected)}. If it runs there, set "
                 f"STELLWERK_NAMESPACE={self.namespace}"
             )
 
@@ -238,8 +238,8 @@ async def _nobody(
     other = leases.get(IN_PLACE)
     if other is not None and other.record.holder_identity:
         said.append(
-            f"{'/'.join(IN_PLACE)} is held by {other.record.holder_identity}, which is no "
-            "Stellwerk, or an older one"
+            f"{'/'.join(IN_PLACE)} is held by {other.record.holder_identity}, which is not "
+            "Stellwerk, or an older version"
         )
     if unread:
         said.append(unread)
@@ -254,7 +254,7 @@ async def _nobody(
         if named:
             said.append(f"in {address.lease_namespace} Stellwerk holds {', '.join(named)}")
     others = [*named, *([unread] if unread else [])]
-    return NoOperatorError("; ".join(said) + ": try --lease or --url", others)
+    return NoOperatorError("; ".join(said) + ": pass --lease or --url", others)
 
 
 @asynccontextmanager
@@ -262,7 +262,9 @@ async def _forwarded(address: PortAddress, leader: _Leader) -> AsyncIterator[int
     """Forward a free port to the pod while inside."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        raise ConfigurationError("kubectl is not on the PATH: forward a port and name it by --url")
+        raise ConfigurationError(
+            "kubectl is not on the PATH: forward a port yourself and name it with --url"
+        )
     arguments = [f"--namespace={leader.namespace}", "port-forward", f"pod/{leader.name}"]
     if address.kubeconfig:
         arguments.insert(0, f"--kubeconfig={address.kubeconfig}")

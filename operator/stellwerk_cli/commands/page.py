@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stellwerk_cli.page.answers import Answer, PodEvent
     from stellwerk_kube.json_values import JsonObject
 
-HELP: Final = "show the queues, decisions, nodes and explanations in a browser on this machine"
+HELP: Final = "show queues, decisions, nodes and explanations in a browser on this machine"
 EXAMPLES: Final = (
     "page --open",
     "page --url http://127.0.0.1:10259 --port 8080",
@@ -34,9 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=port_number,
         default=0,
-        help="of the page, on 127.0.0.1, whose key is kept for the next time (default: a free one)",
+        help="port of the page on 127.0.0.1; its key is kept for the next start (default: a "
+        "free one)",
     )
-    parser.add_argument("--open", action="store_true", help="open it in the default browser")
+    parser.add_argument("--open", action="store_true", help="open the page in the default browser")
     add_port_arguments(parser)
     parser.set_defaults(log_level="warning")
 

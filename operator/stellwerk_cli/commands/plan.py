@@ -13,7 +13,7 @@ from stellwerk_cli.commands.port_arguments import add_output_arguments
 if TYPE_CHECKING:
     from stellwerk_simulation.defragmentation import DefragPlan
 
-HELP: Final = "say which nodes would hold what waits, which moves free nodes, or print a profile"
+HELP: Final = "plan nodes for pending pods, or moves that free nodes; or print a ready profile"
 EXAMPLES: Final = (
     "plan fit --for pending --shapes shapes.yaml",
     "plan defrag cluster.yaml --free nodes=1 --cordon",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stellwerk_simulation.defragmentation import DefragPlan, Goal
 
 NAME: Final = "defrag"
-HELP: Final = "which few pods to move so that whole nodes or GPUs become free"
+HELP: Final = "find the few pods to move so that whole nodes or GPUs become free"
 _DEFAULT_MAX_MOVES: Final = 10
 """Pods that a plan moves at most where no option says so."""
 _HIGHEST_OF_USERS: Final = 1_000_000_000
@@ -70,48 +70,50 @@ def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> Non
         help="one of these files, as in kubectl; may be repeated",
     )
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="of the live cluster (default: as kubectl)"
+        "--kubeconfig", metavar="FILE", help="kubeconfig of the live cluster (default: as kubectl)"
     )
-    parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     parser.add_argument(
         "--free",
         metavar="nodes=N|gpus=N",
         required=True,
-        help="so many nodes more than are empty now, or so many whole GPUs on one node",
+        help="what to free: N more empty nodes than now, or N whole GPUs on one node",
     )
     parser.add_argument(
         "--gpu-resource",
         metavar="NAME",
         default=DEVICES,
-        help=f"the resource that counts whole GPUs (default: {DEVICES})",
+        help=f"resource that counts whole GPUs (default: {DEVICES})",
     )
     parser.add_argument(
         "--most-moves",
         metavar="N",
         type=WholeNumber(1, _MAX_NUMBER),
         default=_DEFAULT_MAX_MOVES,
-        help=f"no more than so many pods (default: {_DEFAULT_MAX_MOVES})",
+        help=f"maximum number of pods to move (default: {_DEFAULT_MAX_MOVES})",
     )
     parser.add_argument(
         "--max-priority",
         metavar="N",
         type=_PRIORITY,
         default=_HIGHEST_OF_USERS,
-        help="pods above it stay (default: the highest that users give)",
+        help="do not move pods with a higher priority (default: the highest that users can give)",
     )
     parser.add_argument(
-        "--bare-pods", action="store_true", help="also pods that no controller makes anew"
+        "--bare-pods",
+        action="store_true",
+        help="also move pods without a controller, which nothing recreates",
     )
     parser.add_argument(
         "--cordon",
         action="store_true",
-        help="cordon nodes that are to be empty, and others while a pod that left is placed",
+        help="cordon the nodes to be emptied, and others while a moved pod is placed",
     )
     parser.add_argument(
         "--profile",
         metavar="NAME|FILE",
         default="default",
-        help="that places the pods which are evicted (default: the default profile)",
+        help="profile that places the evicted pods (default: the default profile)",
     )
     _add_carrying_out(parser)
     add_output(parser)
@@ -121,27 +123,30 @@ def _add_carrying_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply",
         action="store_true",
-        help="evict the pods, one after the other, until something is not as planned",
+        help="evict the pods, one after the other; stop if something is not as planned",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="with --apply: have the API server try each cordon and eviction, and change nothing",
+        help="with --apply: let the API server try each cordon and eviction, and change nothing",
     )
     parser.add_argument(
         "--exit-code",
         action="store_true",
-        help="end with status 1 if no plan is found; so does --apply, which then does nothing",
+        help="exit with status 1 if no plan is found; --apply always does",
     )
     parser.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask; needed without a terminal"
+        "-y",
+        "--yes",
+        action="store_true",
+        help="do not ask for confirmation; required without a terminal",
     )
     parser.add_argument(
         "--wait-seconds",
         metavar="SECONDS",
         type=PositiveNumber(_MAX_WAIT_SECONDS),
         default=float(_WAIT_SECONDS),
-        help=f"until an evicted pod has a node again (default: {_WAIT_SECONDS})",
+        help=f"how long to wait until an evicted pod has a node again (default: {_WAIT_SECONDS})",
     )
 
 
@@ -167,7 +172,7 @@ def run(
     from stellwerk_simulation.sources import LiveCluster  # noqa: PLC0415 as above
 
     if options.dry_run and not options.apply:
-        raise ConfigurationError("--dry-run tries what --apply does: name both")
+        raise ConfigurationError("--dry-run needs --apply")
     goal = _goal(options)
     read = LiveCluster(live)
     objects, source = _objects(options, read)
@@ -204,11 +209,11 @@ def _objects(options: argparse.Namespace, live: LiveObjects) -> tuple[Sequence[J
 
     files = [*options.files, *options.filename]
     if files and options.kubeconfig:
-        raise ConfigurationError("name either a file or a cluster by --kubeconfig")
+        raise ConfigurationError("name either a file, or a cluster with --kubeconfig")
     if not files:
         return live(options.kubeconfig, options.context), options.kubeconfig or "the cluster"
     if options.apply:
-        raise ConfigurationError("--apply evicts pods of a cluster, and not of a file")
+        raise ConfigurationError("--apply needs a live cluster, not a file")
     found = objects_of(files)
     if unread := not_read(found.others):
         print(printable(f"stellwerk: planned without {unread}"), file=sys.stderr)
@@ -250,7 +255,7 @@ def _as_text(plan: "DefragPlan", goal: "Goal", *, apart: bool = False) -> str:
     if plan.nothing_found:
         return plan.nothing_found
     if not plan.moves:
-        return f"nothing has to move: {plan.frees[0]} has {_whole_gpus(goal)} idle"
+        return f"no pod has to move: {plan.frees[0]} has {_whole_gpus(goal)} idle"
     alike: dict[tuple[str, str, str], list[str]] = {}
     for move in plan.moves:
         pod = move.pod.key
@@ -270,16 +275,16 @@ def _as_text(plan: "DefragPlan", goal: "Goal", *, apart: bool = False) -> str:
     freed = "empty" if goal.kind == "nodes" else f"with {_whole_gpus(goal)} idle"
     text += [
         aligned(lines),
-        f"then {freed}: {', '.join(plan.frees)}. So it was in {SEEDS} simulations of the profile",
-        "with ties broken differently. It is the scheduler that places the pods, and whatever else",
-        "changes in the cluster meanwhile may change where.",
+        f"then {freed}: {', '.join(plan.frees)}. So it was in {SEEDS} simulations,",
+        "with ties broken differently. The scheduler places the pods, so other changes in the",
+        "cluster may still change where they go.",
     ]
     if plan.waiting:
         wait = "1 pod waits" if plan.waiting == 1 else f"{plan.waiting} pods wait"
         text.append(f"{wait} for a node and may take what becomes free")
     bare = sum(move.pod.owner is None for move in plan.moves)
     if bare:
-        text.append(f"{bare} of the pods have no controller: nothing makes them anew")
+        text.append(f"{bare} of the pods have no controller: nothing recreates them")
     return "\n".join(text)
 
 

@@ -50,42 +50,42 @@ LiveObjects: TypeAlias = Callable[[str | None, str | None], Sequence[JsonObject]
 def add_arguments(parser: argparse.ArgumentParser, add_output: AddOutput) -> None:
     """The options of the command; `add_output` adds the form of the answer."""
     kinds = parser.add_subparsers(title="plans", required=True, metavar="PLAN", dest="plan")
-    text = "how many nodes of which shape would hold pods that wait"
+    text = "say how many nodes of which shape the pending pods need"
     fit = kinds.add_parser("fit", help=text, description=f"{text[0].upper()}{text[1:]}.")
     fit.add_argument(
         "--for",
         dest="pods",
         metavar="pending|FILE",
         required=True,
-        help="the pods without a node of a live cluster (pending), or of a file: manifests or CSV",
+        help="pending: the pods of a live cluster without a node; or a file of manifests or CSV",
     )
     fit.add_argument(
         "--shapes",
         metavar="FILE",
         type=Path,
         required=True,
-        help="one Node manifest for each shape; its annotation "
-        "simulation.stellwerk.dev/hourly-price says what one costs",
+        help="file with one Node manifest for each shape; its annotation "
+        "simulation.stellwerk.dev/hourly-price is the price of one node",
     )
     fit.add_argument(
-        "--kubeconfig", metavar="FILE", help="of the live cluster (default: as kubectl)"
+        "--kubeconfig", metavar="FILE", help="kubeconfig of the live cluster (default: as kubectl)"
     )
-    fit.add_argument("--context", help="of the kubeconfig, in place of its current one")
+    fit.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     fit.add_argument(
         "--profile",
         metavar="NAME|FILE",
         default="default",
-        help="under which the nodes are filled (default: the default profile)",
+        help="profile that fills the nodes (default: the default profile)",
     )
     fit.add_argument(
         "--seconds",
         metavar="SECONDS",
         type=PositiveNumber(_MAX_SECONDS),
         default=float(_SECONDS),
-        help=f"for the whole search, after which the best plan counts (default: {_SECONDS})",
+        help=f"time limit of the search, after which the best plan counts (default: {_SECONDS})",
     )
     fit.add_argument(
-        "--exit-code", action="store_true", help="end with status 1 if a pod gets no node"
+        "--exit-code", action="store_true", help="exit with status 1 if a pod gets no node"
     )
     add_output(fit)
     text = defrag_command.HELP
@@ -305,7 +305,7 @@ def _as_text(
 ) -> str:
     lines = [_fit_text(plan, shapes, controllers)]
     if left_out:
-        lines += [f"not looked at: {number_of(len(left_out), 'pod')}"]
+        lines += [f"not examined: {number_of(len(left_out), 'pod')}"]
         lines += _lines(left_out, controllers)
     return "\n".join(lines)
 
@@ -339,12 +339,10 @@ def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"], controllers: Contr
             lines.append((shape.name, str(count), f"{price:.2f}", f"{price * count:.2f}"))
     unit = "cost" if any(shape.hourly_price for shape in shapes) else "nodes"
     placed = "1 pod was" if plan.placed == 1 else f"{plan.placed} pods were"
-    shown = (
-        f"{placed} placed on them in a simulation, which counts no free room of the nodes there are"
-    )
-    least = f"{unit}: {plan.cost:.2f}, and with these shapes no less than {plan.bound:.2f}"
+    shown = f"{placed} placed on them in a simulation, which ignores free room on existing nodes"
+    least = f"{unit}: {plan.cost:.2f}, at least {plan.bound:.2f}"
     text = [aligned(lines), f"{shown}; {least}"] if plan.placed else []
-    empty, beside = "no shape even if it is empty", "found no node beside the others"
+    empty, beside = "no shape even if it is empty", "found no node in addition to the others"
     for pods_left, one_fate, fate in (
         (plan.homeless, f"fits {empty}", f"fit {empty}"),
         (plan.unplanned, beside, beside),
@@ -362,14 +360,12 @@ def _waiting(objects: Sequence[JsonObject]) -> list[JsonObject]:
     """The objects but for pods that have a node."""
     for obj in objects:
         if not isinstance(obj.get("spec", {}), dict):
-            raise ConfigurationError(f"the spec of a {obj.get('kind', 'object')} is no object")
+            raise ConfigurationError(f"the spec of a {obj.get('kind', 'object')} is not an object")
     return [obj for obj in objects if not (obj.get("spec") or {}).get("nodeName")]
 
 
 _PROFILE: Final = "profile"
-_PROFILE_HELP: Final = (
-    "print a ready profile as a manifest, with the kinds of some pods as its typical pods"
-)
+_PROFILE_HELP: Final = "print a ready profile as a manifest, fitted to the given pods"
 
 
 def _add_profile_arguments(parser: argparse.ArgumentParser) -> None:
@@ -380,14 +376,14 @@ def _add_profile_arguments(parser: argparse.ArgumentParser) -> None:
         dest="pods",
         metavar="FILE",
         type=Path,
-        help="the pods: CSV as the openb GPU traces are published, or manifests",
+        help="the pods: CSV in the form of the openb GPU traces, or manifests",
     )
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        help="without --for: of the live cluster (default: as kubectl)",
+        help="without --for: kubeconfig of the live cluster (default: as kubectl)",
     )
-    parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
 
 
 def _run_profile(options: argparse.Namespace, live: LiveObjects) -> int:
@@ -408,9 +404,9 @@ def _run_profile(options: argparse.Namespace, live: LiveObjects) -> int:
     from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
 
     if options.pods is not None and options.kubeconfig:
-        raise ConfigurationError("name the pods either by --for FILE or by a --kubeconfig")
+        raise ConfigurationError("name the pods either with --for FILE or with --kubeconfig")
     if options.name not in READY:
-        near = suggestion(options.name, READY) or f"; ready are {', '.join(READY)}"
+        near = suggestion(options.name, READY) or f"; ready profiles are {', '.join(READY)}"
         raise ConfigurationError(f"there is no ready profile {options.name}{near}")
     if options.pods is not None:
         pods = source_of(options.pods, "--for").pods()

@@ -37,7 +37,9 @@ class PortAddress:
         return self.lease_namespace if is_own else operator_namespace()
 
 
-def add_access_arguments(parser: argparse._ActionsContainer, text: str = "credentials") -> None:
+def add_access_arguments(
+    parser: argparse._ActionsContainer, text: str = "kubeconfig of the cluster"
+) -> None:
     """The cluster, as kubectl finds it; `text`: what it is for."""
     parser.add_argument("--kubeconfig", metavar="FILE", help=f"{text} (default: as kubectl)")
     parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
@@ -45,28 +47,29 @@ def add_access_arguments(parser: argparse._ActionsContainer, text: str = "creden
 
 def add_port_arguments(parser: argparse.ArgumentParser) -> None:
     """The address of the operator's port."""
-    group = parser.add_argument_group("where the operator is")
+    group = parser.add_argument_group("how to reach the operator")
     add_access_arguments(group)
     group.add_argument(
         "--url",
         default=os.environ.get("STELLWERK_URL", ""),
-        help="the operator's port, as http://127.0.0.1:10259 (default: $STELLWERK_URL, else by the "
-        "lease: the port of `stellwerk up`, or one that kubectl forwards to the pod that holds it)",
+        help="address of the operator's port, such as http://127.0.0.1:10259 (default: "
+        "$STELLWERK_URL, else found by the lease: the port of `stellwerk up`, or one that "
+        "kubectl forwards to the leader)",
     )
     group.add_argument(
         "--lease",
         default="",
         metavar="NAMESPACE/NAME",
-        help=f"the lease that the operator holds (default: {operator_namespace()}/stellwerk, or "
-        "kube-system/kube-scheduler where it is in kube-scheduler's place; $STELLWERK_NAMESPACE "
+        help=f"lease that the operator holds (default: {operator_namespace()}/stellwerk, or "
+        "kube-system/kube-scheduler if Stellwerk replaces kube-scheduler; $STELLWERK_NAMESPACE "
         "names another namespace)",
     )
     group.add_argument(
         "--insecure-skip-tls-verify",
         action="store_true",
-        help="send your token to whatever answers: do not verify the certificate of --url (the "
-        "operator makes its own unless it is given one), nor, without --url, the key that the "
-        "lease names",
+        help="send your token to whatever answers. Neither the certificate of --url is verified "
+        "(the operator makes its own unless it is given one) nor, without --url, the key "
+        "that the lease names",
     )
 
 
@@ -78,7 +81,9 @@ def operator_namespace() -> str:
 def add_namespace_argument(parser: argparse.ArgumentParser) -> None:
     """`-n`, as kubectl has it."""
     parser.add_argument(
-        "-n", "--namespace", help="of the object (default: the one of the kubeconfig's context)"
+        "-n",
+        "--namespace",
+        help="namespace of the object (default: that of the kubeconfig's context)",
     )
 
 
@@ -150,10 +155,10 @@ def add_output_arguments(parser: argparse.ArgumentParser, default: str = "table"
         "--output",
         choices=FORMS,
         default=default,
-        help="how to print; docs/answers.json has the schemas (default: %(default)s)",
+        help="output format; docs/answers.json has the schemas of JSON (default: %(default)s)",
     )
 
 
 def add_exit_code_argument(parser: argparse.ArgumentParser, when: str) -> None:
     """`--exit-code`; `when`: the answer that is a no."""
-    parser.add_argument("--exit-code", action="store_true", help=f"end with 1 where {when}")
+    parser.add_argument("--exit-code", action="store_true", help=f"exit with status 1 if {when}")

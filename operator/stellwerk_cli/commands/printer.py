@@ -6,6 +6,7 @@ alone, and no line is wider than the terminal.
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NoReturn, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
@@ -91,15 +93,21 @@ class Printer(Console):
         *,
         has_titles: bool = True,
     ) -> None:
-        """Print a table without borders, its titles in bold."""
-        table = _table(columns, rows)
+        """Print a table without borders, its titles in bold; in a file no line ends with blanks."""
+        table = _table(columns, rows, self.width)
         table.show_header = has_titles
-        self.print(table)
+        if self.is_terminal:
+            self.print(table)
+            return
+        with self.capture() as captured:
+            self.print(table)
+        self.file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
     def has_room_for(self, columns: Iterable[Column], rows: Iterable[Sequence[Cell]]) -> bool:
         """Whether a table fits the width without a break in a cell."""
         options = self.options.update(width=MAX_COLUMNS)
-        return Measurement.get(self, options, _table(columns, rows)).maximum <= self.width
+        table = _table(columns, rows, MAX_COLUMNS)
+        return Measurement.get(self, options, table).maximum <= self.width
 
     @override
     def render(
@@ -120,27 +128,118 @@ def linked(text: str, url: str) -> Part:
     return text, Style(link=url)
 
 
-def _joined(parts: Iterable[Part]) -> Text:
-    """Some parts as rich shows them: in one line, without markup and control characters."""
+def _joined(parts: Iterable[Part], width: int = MAX_COLUMNS) -> Text:
+    """Some parts as rich shows them: in one line, without markup and control characters.
+
+    Names that are wider than `width` are broken between their words.
+    """
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((printable(text), style) for text, style in pairs))
+    return Text.assemble(*((_broken(printable(text), width), style) for text, style in pairs))
 
 
-def _table(columns: Iterable[Column], rows: Iterable[Sequence[Cell]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for each in columns:
+_WORD: Final = re.compile(r"\S+")
+_PLUGIN: Final = re.compile(r"(?:[A-Z][a-z0-9]*){2,}[,:]?")
+"""A name as plugins have them: several words, each with a capital."""
+_CAPITALS: Final = re.compile(r"[A-Z]+(?![a-z])[,:]?|[A-Z][a-z0-9]+[,:]?")
+_SIGNS: Final = re.compile(r"[^/.-]*[/.-]|[^/.-]+")
+"""The parts of a name of Kubernetes, each with the sign behind it."""
+_GAP: Final = 2
+"""Blanks between two columns."""
+
+
+def _parts(word: str, *, also_at_signs: bool) -> list[str]:
+    """The parts of a word between which a line may be broken: at capitals, or behind signs."""
+    if _PLUGIN.fullmatch(word):
+        return _CAPITALS.findall(word)
+    return _SIGNS.findall(word) if also_at_signs else [word]
+
+
+def _broken(text: str, width: int) -> str:
+    """A text with line breaks in words that are wider than `width`, between their parts."""
+    if len(text) <= width:
+        return text
+    return _WORD.sub(lambda found: _in_lines(found[0], width), text)
+
+
+def _in_lines(word: str, width: int) -> str:
+    if cell_len(word) <= width:
+        return word
+    lines = [""]
+    for part in _parts(word, also_at_signs=True):
+        if lines[-1] and cell_len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def _table(columns: Iterable[Column], rows: Iterable[Sequence[Cell]], width: int) -> Table:
+    """A table of at most `width` columns of the terminal, without a break inside a word if it can.
+
+    Rich alone takes from the widest columns as much as is missing, whatever their words are.
+    """
+    columns = list(columns)
+    # Rich would part a string by its line breaks, into what looks like other rows.
+    cells = [[cell if isinstance(cell, list) else [cell] for cell in row] for row in rows]
+    widths = _widths(columns, cells, width)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP // 2))
+    for place, each in enumerate(columns):
         lines = [each.title] if isinstance(each.title, str) else each.title
         table.add_column(
             Text("\n".join(map(printable, lines))),
             justify="right" if each.is_number else "left",
             overflow="fold" if each.folds else "ellipsis",
-            no_wrap=each.is_one_line,
-            min_width=each.min_width,
+            no_wrap=each.is_one_line and widths is None,
+            width=None if widths is None else widths[place],
+            min_width=each.min_width if widths is None else None,
         )
-    for row in rows:
-        # Rich would part a string by its line breaks, into what looks like other rows.
-        table.add_row(*(_joined(cell if isinstance(cell, list) else [cell]) for cell in row))
+    for row in cells:
+        limits = widths or [MAX_COLUMNS] * len(row)
+        table.add_row(*(_joined(cell, limit) for cell, limit in zip(row, limits, strict=False)))
     return table
+
+
+def _widths(
+    columns: Sequence[Column], cells: Sequence[Sequence[list[Part]]], width: int
+) -> list[int] | None:
+    """The widths of columns in which no word is broken; None: all have room, or words have none.
+
+    Names are broken behind their signs only if the table is too wide without that.
+    """
+    room = width - _GAP * (len(columns) - 1)
+    texts = list[list[str]]()
+    for place, column in enumerate(columns):
+        titles = [column.title] if isinstance(column.title, str) else [*column.title]
+        shown = (_joined(row[place]).plain for row in cells if place < len(row))
+        texts.append([*map(printable, titles), *shown])
+    natural = [max(map(cell_len, each)) for each in texts]
+    if sum(natural) <= room:
+        return None
+    for also_at_signs in (False, True):
+        least = [
+            whole
+            if column.is_one_line and not also_at_signs
+            else max(
+                cell_len(part)
+                for text in each
+                for word in text.split() or [""]
+                for part in _parts(word, also_at_signs=also_at_signs)
+            )
+            for column, each, whole in zip(columns, texts, natural, strict=True)
+        ]
+        if sum(least) <= room:
+            return _shared(natural, least, room)
+    return None
+
+
+def _shared(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """The least widths, with the room that is left: first to the columns that lack least."""
+    widths, spare = [*least], room - sum(least)
+    order = sorted(range(len(least)), key=lambda place: natural[place] - least[place])
+    for done, place in enumerate(order):
+        more = min(natural[place] - least[place], spare // (len(order) - done))
+        widths[place] += more
+        spare -= more
+    return widths
 
 
 def console(output: TextIO | None = None) -> Printer:

@@ -42,12 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     acts = parser.add_subparsers(title="what to do", required=True, metavar="ACTION", dest="act")
     shown = acts.add_parser("history", help="the last ten accepted specs, and what became of each")
     add_output_arguments(shown)
-    back = acts.add_parser("rollback", help="write a former spec into the profile again")
+    back = acts.add_parser("rollback", help="restore a former spec of the profile")
     back.add_argument(
         "--to",
         metavar="REVISION",
         type=WholeNumber(1, _MAX_REVISION),
-        help="as `history` numbers it (default: the newest that is not the present spec)",
+        help="number of a revision in `history` (default: the newest one that is not the "
+        "present spec)",
     )
     add_write_arguments(back)
     for each in (shown, back):
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "-n",
             "--namespace",
             default=operator_namespace(),
-            help="the operator's own, in which it keeps the history (default: %(default)s; "
+            help="the operator's namespace, which has the history (default: %(default)s; "
             "$STELLWERK_NAMESPACE names another)",
         )
         add_access_arguments(each)
@@ -196,5 +197,5 @@ def check_here(profile: "JsonObject") -> None:
     except UnknownPluginError as error:
         import sys  # noqa: PLC0415
 
-        text = printable(f"not checked to the end, as this machine lacks a plugin: {error}")
+        text = printable(f"not checked completely, because this machine lacks a plugin: {error}")
         print(text, file=sys.stderr)

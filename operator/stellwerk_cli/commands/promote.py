@@ -14,7 +14,7 @@ from stellwerk_kube.untrusted_text import printable_lines
 if TYPE_CHECKING:
     from stellwerk_cli.promotion import Promotion
 
-HELP: Final = "let a shadow profile take the place of the one that it shadows; again goes back"
+HELP: Final = "swap a shadow profile with the profile that it shadows; run it again to go back"
 EXAMPLES: Final = (
     "promote packing-next --dry-run",
     "promote packing-next --yes",
@@ -40,13 +40,13 @@ def run(options: argparse.Namespace) -> int:
         return 0
     print(printable_lines(_described(planned)), end="", flush=True)
     active = planned.active["metadata"]["name"]
-    if not is_confirmed(options, f"Let {options.name} take the place of {active}?"):
+    if not is_confirmed(options, f"Swap {options.name} and {active}?"):
         return 1
     asyncio.run(_promote(options, planned))
     before = "resumed: " if planned.resumed else ""
     print(
-        f"{before}SchedulerProfile {active} has the spec that {options.name} had, which now "
-        f"shadows it with the former one; promote again to go back"
+        f"{before}SchedulerProfile {active} now has the spec of {options.name}, and "
+        f"{options.name} shadows it with the former spec. Promote again to go back"
     )
     return 0
 
@@ -100,4 +100,6 @@ def _comparisons(planned: "Promotion", active: str, shadow: str) -> str:
     if not compared:
         return f"No decision of {active} was compared with {shadow} yet."
     decisions = "decision" if compared == 1 else "decisions"
-    return f"{shadow} would have decided {differing} of {compared} compared {decisions} otherwise."
+    return (
+        f"{shadow} would have decided {differing} of {compared} compared {decisions} differently."
+    )

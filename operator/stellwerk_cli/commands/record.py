@@ -17,7 +17,7 @@ from stellwerk_cli.commands.arguments import (
 )
 from stellwerk_cli.commands.port_arguments import add_access_arguments
 
-HELP: Final = "record what happens in a cluster, whichever scheduler serves it"
+HELP: Final = "record the events of a cluster, whichever scheduler runs in it"
 EXAMPLES: Final = (
     "record day.journal --for 24h",
     "record day.journal --hash-names",
@@ -26,7 +26,7 @@ EXAMPLES: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the cluster and the file."""
-    text = "the journal; one that is there is replaced, another file only with --force"
+    text = "the journal to write; an existing journal is replaced, another file only with --force"
     parser.add_argument("file", metavar="FILE", type=Path, help=text)
     add_access_arguments(parser)
     parser.add_argument(

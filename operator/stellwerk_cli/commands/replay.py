@@ -34,7 +34,12 @@ from stellwerk_simulation.answers import (
     ReplayedProfile,
 )
 from stellwerk_simulation.arrivals import typical_pods
-from stellwerk_simulation.ready_profiles import READY, manifest_in, ready_manifest
+from stellwerk_simulation.ready_profiles import (
+    READY,
+    check_names_a_file,
+    manifest_in,
+    ready_manifest,
+)
 from stellwerk_simulation.replay_result import ReplayResult
 from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Outcomes, Rerun
@@ -149,6 +154,7 @@ def _checked(file: Path) -> JsonObject:
     Raises:
         ConfigurationError: it may not, or cannot be used.
     """
+    check_names_a_file(str(file), f"--profile {file}: there is no such profile")
     manifest = dict(manifest_in(file))
     try:
         loaded = load_profile(manifest, known_plugins())

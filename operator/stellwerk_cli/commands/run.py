@@ -53,28 +53,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DURATION",
         type=seconds,
         default=300.0,
-        help="pods that no event woke are retried after this time (default: 5m)",
+        help="retry unschedulable pods after this time, even if no event has woken them "
+        "(default: 5m)",
     )
     parser.add_argument(
         "--audit-period",
         metavar="DURATION",
         type=seconds_or_none,
         default=300.0,
-        help="how often cache and queue are compared with the API, and repaired; 0: never "
+        help="how often to compare cache and queue with the API and repair them; 0 turns it off "
         "(default: 5m)",
     )
     parser.add_argument(
         "--operator-name",
         metavar="NAME",
         type=operator_name,
-        help="serve the profiles with the label scheduling.stellwerk.dev/operator=NAME and no "
-        "others: for several operators in one cluster (default: those without the label)",
+        help="serve only profiles with the label scheduling.stellwerk.dev/operator=NAME, for "
+        "several operators in one cluster (default: profiles without the label)",
     )
     parser.add_argument(
         "--profile-history-namespace",
         metavar="NAME",
-        help="keep the accepted specs of profiles there, for `stellwerk profile` (default: the "
-        "namespace of the operator's pod; outside a cluster none are kept)",
+        help="namespace in which to keep accepted specs of profiles, for `stellwerk profile` "
+        "(default: the namespace of the operator's pod; outside a cluster none are kept)",
     )
     add_scheduler_gates(parser)
     _add_port(parser)
@@ -90,7 +91,7 @@ def _add_journal(parser: argparse.ArgumentParser) -> None:
         "--record",
         metavar="FILE",
         type=Path,
-        help="write what happens and what is decided there, for `stellwerk simulate --replay`",
+        help="record cluster events and decisions in this file, for `stellwerk simulate --replay`",
     )
     add_journal_arguments(group, "--record-")
 
@@ -102,14 +103,14 @@ def _add_port(parser: argparse.ArgumentParser) -> None:
         "--bind-address",
         metavar="HOST:PORT",
         default="127.0.0.1:10259",
-        help="the port of /livez, /readyz and /healthz, which need no credentials, and of "
-        "/metrics, which needs a right that the cluster grants (default: %(default)s)",
+        help="address of probes and metrics. /livez, /readyz and /healthz need no credentials; "
+        "/metrics needs a right that the cluster grants (default: %(default)s)",
     )
     files = {
-        "--tls-cert-file": "the port's certificate, in PEM; read again when it is replaced "
+        "--tls-cert-file": "certificate of the port, in PEM; a replaced file is read again "
         "(default: one made at the start)",
-        "--tls-private-key-file": "the key of --tls-cert-file",
-        "--client-ca-file": "the authority whose client certificates are accepted "
+        "--tls-private-key-file": "private key of --tls-cert-file",
+        "--client-ca-file": "certificate authority whose client certificates are accepted "
         "(default: the one that the cluster publishes in kube-system)",
     }
     for name, text in files.items():
@@ -117,17 +118,29 @@ def _add_port(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--plain-http",
         action="store_true",
-        help="no TLS and no questions; only with a --bind-address of this machine itself",
+        help="serve without TLS and without authentication; only on a loopback --bind-address",
     )
     for name, default, text in (
         (
             "connections",
             256,
-            "connections at once, a quarter of them without a user: the oldest idle one gives way",
+            (
+                "maximum number of open connections, a quarter of them without a user; beyond "
+                "it the "
+                "oldest idle one is closed"
+            ),
         ),
-        ("connections-per-address", 32, "connections at once from one address"),
-        ("requests-inflight", 32, "requests at once beside probes; others get 429"),
-        ("requests-inflight-per-user", 8, "requests at once of one user; others get 429"),
+        ("connections-per-address", 32, "maximum number of open connections from one address"),
+        (
+            "requests-inflight",
+            32,
+            "maximum number of concurrent requests, not counting probes; further ones get 429",
+        ),
+        (
+            "requests-inflight-per-user",
+            8,
+            "maximum number of concurrent requests of one user; further ones get 429",
+        ),
     ):
         group.add_argument(
             f"--max-{name}",
@@ -173,24 +186,24 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         metavar="DURATION",
         type=seconds,
         default=0.5,
-        help="a call of a plugin from another package that takes longer is cut off "
-        "(default: 500ms)",
+        help="time limit for a call of a plugin from another package (default: 500ms)",
     )
     parser.add_argument(
         "--foreign-time-share",
         metavar="PERCENT",
         type=PositiveNumber(100, percent=True),
         default=0.2,
-        help="plugins from other packages and extenders of one profile may take this much of the "
-        "scheduler's time while other profiles serve; 100 turns the limit off (default: 20)",
+        help="maximum share of the scheduler's time for one profile's extenders and plugins "
+        "from other packages, while other profiles serve; 100 turns the limit off "
+        "(default: 20)",
     )
     parser.add_argument(
         "--max-pod-complexity",
         metavar="NUMBER",
         type=WholeNumber(1, _MAX_COMPLEXITY),
         default=2000,
-        help="pending pods with more terms, expressions, values, constraints, tolerations and the "
-        "like are not scheduled; pod affinity terms and spread constraints count ten each "
+        help="do not schedule pods with more terms, expressions, values, constraints, "
+        "tolerations and the like; pod affinity terms and spread constraints count ten each "
         "(default: %(default)s)",
     )
 
@@ -202,7 +215,7 @@ def _add_extenders(parser: argparse.ArgumentParser) -> None:
         "--extender-files-dir",
         metavar="DIRECTORY",
         type=absolute,
-        help="certificate files of extenders may lie below it (default: none is read)",
+        help="folder below which certificate files of extenders may be read (default: none)",
     )
     group.add_argument(
         "--extender-allow",
@@ -211,10 +224,11 @@ def _add_extenders(parser: argparse.ArgumentParser) -> None:
         action="extend",
         type=url_prefix,
         default=[],
-        help="what profiles may have called, as https://extender.example.com/v1; http:// and "
-        "https:// alone stand for every host, but never for link-local addresses and the API "
-        "server (default in a pod with a service account: Services by name, which are always "
-        "allowed there; in a static pod: nothing; elsewhere: everything)",
+        help="URL prefix that profiles may have the operator call, such as "
+        "https://extender.example.com/v1. http:// and https:// alone allow every host "
+        "except link-local addresses and the API server. Default: in a pod with a service "
+        "account only Services by name, which are always allowed there; in a static pod "
+        "nothing; elsewhere everything",
     )
 
 
@@ -232,9 +246,13 @@ def _add_leader_election(parser: argparse.ArgumentParser) -> None:
         "(default: false)",
     )
     for name, default, text in (
-        ("lease-duration", "15s", "how long other replicas wait after the last renewal seen"),
-        ("renew-deadline", "10s", "after so long without a renewal the leader stops and ends"),
-        ("retry-period", "2s", "how long to wait between attempts to acquire or renew"),
+        (
+            "lease-duration",
+            "15s",
+            "time after the last renewal at which another replica may take the lease",
+        ),
+        ("renew-deadline", "10s", "time without a renewal after which the leader stops and exits"),
+        ("retry-period", "2s", "pause between attempts to acquire or renew the lease"),
     ):
         group.add_argument(
             f"--leader-elect-{name}",
@@ -247,7 +265,7 @@ def _add_leader_election(parser: argparse.ArgumentParser) -> None:
         "--leader-elect-resource-lock",
         choices=["leases"],
         default="leases",
-        help="the kind of object that is the lock (default and only choice: %(default)s)",
+        help="kind of the lock object (default and only choice: %(default)s)",
     )
     for name, default in (
         ("resource-name", "kube-scheduler"),
@@ -257,8 +275,9 @@ def _add_leader_election(parser: argparse.ArgumentParser) -> None:
             f"--leader-elect-{name}",
             metavar="NAME",
             default=default,
-            help="of the lease; the default is the one of the cluster's own scheduler, behind "
-            "which Stellwerk then stands by (default: %(default)s)",
+            help=f"{name.removeprefix('resource-')} of the lease. The default is "
+            "kube-scheduler's lease: Stellwerk stands by while kube-scheduler holds it "
+            "(default: %(default)s)",
         )
 
 

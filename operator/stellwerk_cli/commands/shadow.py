@@ -13,13 +13,17 @@ from stellwerk_cli.commands.port_arguments import (
     add_port_arguments,
     port_address,
 )
+from stellwerk_kube.compatibility import decided_as
 
 if TYPE_CHECKING:
     from stellwerk.answers.shadow import ShadowDiff
     from stellwerk_cli.commands.output import Shown
     from stellwerk_cli.commands.printer import Printer
 
-HELP: Final = "say what a shadow profile would have decided otherwise, and which plugin made it so"
+HELP: Final = (
+    "show what a shadow profile would have decided differently, and which plugin "
+    "made the difference"
+)
 EXAMPLES: Final = (
     "shadow diff packing-next",
     "shadow diff packing-next -o json",
@@ -70,9 +74,9 @@ def print_shadow(answer: "ShadowDiff", to: "Printer") -> None:
     if answer.compared:
         found = (
             f"{answer.differing} of {answer.compared} decisions differ; its own nodes score "
-            f"{answer.mean_gain} more on the average"
+            f"{answer.mean_gain} more on average"
         )
-    to.say(f"{answer.profile} decides beside {answer.shadow_of}: {found}")
+    to.say(f"{answer.profile} shadows {answer.shadow_of}: {found}")
     left_out = [
         f"{number} {what}"
         for number, what in ((answer.skipped, "skipped"), (answer.failed, "failed"))
@@ -82,11 +86,14 @@ def print_shadow(answer: "ShadowDiff", to: "Printer") -> None:
         to.say(f"of {answer.decisions} decisions, {' and '.join(left_out)}")
     if answer.groups:
         to.say(f"{answer.groups} of the compared decisions are on groups of pods")
+    if answer.compatibility is not None:
+        to.say((decided_as([answer.compatibility]), "dim"))
     if not answer.differences:
         return
     columns = [
-        *(Column(title, folds=True) for title in ("POD", "NODE", "SHADOW'S")),
-        *(Column(title, is_number=True) for title in ("SCORE", "SHADOW'S")),
+        *(Column(title, folds=True) for title in ("POD", "ACTIVE NODE", "SHADOW NODE")),
+        # Both by the shadow's plugins: of the node that the active profile chose, and of its own.
+        *(Column(title, is_number=True) for title in ("ACTIVE SCORE", "SHADOW SCORE")),
         Column("MADE BY", folds=True),
     ]
     rows = []

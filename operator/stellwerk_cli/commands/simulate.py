@@ -9,7 +9,7 @@ from typing import Final
 from stellwerk_cli.commands.live_objects import read_objects_to_simulate
 from stellwerk_cli.commands.port_arguments import add_output_arguments
 
-HELP: Final = "run a trace against profiles, in virtual time"
+HELP: Final = "run a trace with one or more profiles, in virtual time"
 EXAMPLES: Final = ("simulate --replay day.journal --profile packing.yaml",)
 
 

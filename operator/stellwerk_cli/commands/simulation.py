@@ -61,8 +61,8 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
             name,
             metavar="FILE",
             type=Path,
-            help=f"{text}: CSV as the openb GPU traces are published, also .xz; manifests, .yaml "
-            "or .json, as kubectl get prints them; or a recording, .journal",
+            help=f"{text}: CSV in the form of the openb GPU traces (also .xz), manifests as "
+            "kubectl get prints them (.yaml or .json), or a recording (.journal)",
         )
     parser.add_argument(
         "-f",
@@ -71,16 +71,16 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         type=Path,
         action="append",
         default=[],
-        help="manifests of nodes and of pods, in place of both; may be repeated, - reads standard "
-        "input",
+        help="manifests of nodes and pods, instead of --nodes and --pods; may be repeated, - "
+        "reads standard input",
     )
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        help="without --nodes and --pods: of the live cluster, which is only read (default: as "
-        "kubectl)",
+        help="without --nodes and --pods: kubeconfig of a live cluster, which is only read "
+        "(default: as kubectl)",
     )
-    parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     parser.add_argument(
         "--profile",
         metavar="NAME|FILE",
@@ -94,13 +94,14 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         "--typical-pods",
         metavar="FILE",
         type=Path,
-        help="the pods that ready profiles expect (default: those that arrive): CSV or manifests",
+        help="CSV or manifests of the pods that ready profiles expect (default: the pods that "
+        "arrive)",
     )
     parser.add_argument(
         "--compare",
         metavar="NAME|FILE",
         nargs=2,
-        help="two profiles: which is better at what and by how much, over the seeds in pairs",
+        help="compare two profiles, seed by seed: which is better, at what and by how much",
     )
 
 
@@ -110,44 +111,43 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         "--inflate",
         metavar="SHARE",
         type=_SHARE,
-        help="shuffle the pods, and cut or fill up the list until it asks for this share of all "
-        "GPUs, as the published experiment does: 1.3 (default: the list as it is)",
+        help="shuffle the pods, and shorten or repeat the list until it requests this share of "
+        "all GPUs; the published experiment has 1.3 (default: the list as it is)",
     )
     parser.add_argument(
         "--seed",
         metavar="NUMBER",
         type=_SEED,
         action="append",
-        help=f"of everything random; may be repeated (default: {_DEFAULT_SEED})",
+        help=f"seed of all random choices; may be repeated (default: {_DEFAULT_SEED})",
     )
     parser.add_argument(
         "--arrivals",
         choices=("fast", "trace"),
         default="fast",
-        help="one pod after the other, none of which leaves (fast, the default), or by the times "
-        "of the trace, with departures",
+        help="fast: one pod after the other, and all stay (default); trace: pods arrive and "
+        "leave at the times of the trace",
     )
     parser.add_argument(
         "--on-failure",
         choices=("drop", "queue"),
         default="drop",
-        help="what becomes of a pod that no node takes: dropped for good (the default), or it "
-        "waits in the queue",
+        help="drop a pod that fits on no node (default), or let it wait in the queue",
     )
     parser.add_argument(
         "--plan-seconds",
         metavar="SECONDS",
         type=_PLAN_TIME,
         default=_PLAN_SECONDS,
-        help="virtual time until a plan that a plugin asked for is there; pods arrive one second "
-        f"apart (default: {_PLAN_SECONDS})",
+        help="virtual time until a plan that a plugin requested is ready; pods arrive one "
+        "second apart (default: {_PLAN_SECONDS})",
     )
     parser.add_argument(
         "--jobs",
         metavar="NUMBER",
         type=_JOBS,
         default=os.cpu_count() or 1,
-        help="how many runs go on at once, each in a process (default: one per core)",
+        help="number of parallel runs, each in its own process (default: one per core)",
     )
 
 
@@ -157,20 +157,20 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--curve",
         metavar="FILE",
         type=Path,
-        help="write allocation and fragmentation at every percent of arrived load there, as .csv "
-        "or .json",
+        help="file for allocation and fragmentation at every percent of arrived load (.csv or "
+        ".json)",
     )
     parser.add_argument(
         "--html",
         metavar="FILE",
         type=Path,
-        help="write tables and plots there, as a page that opens without a network",
+        help="file for tables and plots, as a page that opens without a network",
     )
     parser.add_argument(
         "--plot",
         metavar="FILE",
         type=Path,
-        help="write allocation and fragmentation by load there, as an image: .svg",
+        help="file for a plot of allocation and fragmentation by load (.svg)",
     )
 
 
@@ -182,38 +182,38 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
         metavar="GRID.yaml",
         type=Path,
         help="run every profile of a grid on each of its clusters with every seed, and compare; "
-        "what is in the file of results already is not run again",
+        "runs that are in the results file are not repeated",
     )
     group.add_argument(
         "--results",
         metavar="FILE",
         type=Path,
-        help="the file of results, in SQLite (default: beside the grid, .sqlite)",
+        help="results file, in SQLite (default: the grid's name with .sqlite)",
     )
     group.add_argument(
         "--executor",
         metavar="NAME",
-        help="what makes the runs: processes of this machine (processes, the default), a cluster "
-        "of Dask (dask:HOST:PORT), or what MODULE:NAME makes when called, an executor as of "
-        "concurrent.futures",
+        help="where runs execute: processes of this machine (processes, the default), a Dask "
+        "cluster (dask:HOST:PORT), or the concurrent.futures executor that MODULE:NAME "
+        "returns",
     )
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     """Add the options that concern a journal in place of a trace."""
-    group = parser.add_argument_group("a recording in place of a trace")
+    group = parser.add_argument_group("a recording instead of a trace")
     group.add_argument(
         "--replay",
         metavar="FILE",
         type=Path,
-        help="decide a journal again: exactly as recorded, or with --profile its pods under "
-        "another profile",
+        help="replay a journal: exactly as recorded, or with --profile its pods with another "
+        "profile",
     )
     group.add_argument(
         "--until",
         metavar="NAMESPACE/POD",
         default="",
-        help="stop behind the newest decision for a pod, and explain it",
+        help="stop after the newest decision for this pod, and explain it",
     )
 
 
@@ -269,7 +269,7 @@ def _sweep(options: argparse.Namespace, show: ShowAnswer) -> int:
             sweep.run(results, options.executor or LOCAL, options.jobs)
         except KeyboardInterrupt:
             kept = total - len(sweep.missing(results))
-            _say(f"stopped: {kept} of {total} runs are in {results.file}; the next sweep goes on")
+            _say(f"stopped: {kept} of {total} runs are in {results.file}; the next sweep continues")
             raise
         _show_sweep(options, sweep, results, show)
     finally:
@@ -315,12 +315,14 @@ def _check_sweep(options: argparse.Namespace) -> None:
     for name in said:
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
-            raise ConfigurationError(f"--{option} does not go with --sweep: the grid says it")
+            raise ConfigurationError(f"--{option} cannot be used with --sweep: set it in the grid")
     if options.profile or options.filename:
-        raise ConfigurationError("--profile and -f do not go with --sweep: the grid says it")
+        raise ConfigurationError(
+            "--profile and -f cannot be used with --sweep: set them in the grid"
+        )
     for name in ("curve", "plot"):
         if getattr(options, name) is not None:
-            raise ConfigurationError(f"--{name} shows single runs: not with --sweep")
+            raise ConfigurationError(f"--{name} shows a single run and cannot be used with --sweep")
     if options.html is not None:
         check_writable("--html", options.html, _PAGE_KINDS, [options.sweep])
 
@@ -439,9 +441,11 @@ def _check_replay(options: argparse.Namespace) -> None:
     for name in (*of_traces, "typical_pods", "plot", "sweep", "results", "executor"):
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
-            raise ConfigurationError(f"--{option} belongs to a trace, --replay reads a journal")
+            raise ConfigurationError(f"--{option} cannot be used with --replay: it is for traces")
     if options.until and options.profile:
-        raise ConfigurationError("--until explains a recorded decision: leave --profile out")
+        raise ConfigurationError(
+            "--until explains a recorded decision and cannot be used with --profile"
+        )
 
 
 def _is_live(options: argparse.Namespace) -> bool:
@@ -453,16 +457,20 @@ def _is_live(options: argparse.Namespace) -> bool:
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything runs."""
     if options.until:
-        raise ConfigurationError("--until goes with --replay")
+        raise ConfigurationError("--until needs --replay")
     for name in ("results", "executor"):
         if getattr(options, name) is not None:
-            raise ConfigurationError(f"--{name} goes with --sweep")
+            raise ConfigurationError(f"--{name} needs --sweep")
     if options.filename and (options.nodes or options.pods or options.kubeconfig):
-        raise ConfigurationError("-f has nodes and pods: not with --nodes, --pods or --kubeconfig")
+        raise ConfigurationError(
+            "-f gives nodes and pods: it cannot be used with --nodes, --pods or --kubeconfig"
+        )
     if not _is_live(options) and not options.filename and None in {options.nodes, options.pods}:
-        raise ConfigurationError("--nodes and --pods go together: name both, or a --kubeconfig")
+        raise ConfigurationError("--nodes and --pods need each other: pass both, or --kubeconfig")
     if options.inflate is not None and options.arrivals == "trace":
-        raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
+        raise ConfigurationError(
+            "--inflate makes a list without times: it cannot be used with --arrivals trace"
+        )
     files = (options.nodes, options.pods, *options.filename)
     inputs = [path for path in files if path is not None]
     if options.curve is not None:
@@ -486,7 +494,7 @@ def check_writable(option: str, path: Path, kinds: Sequence[str], inputs: Sequen
     if path.resolve() in {each.resolve() for each in inputs}:
         raise ConfigurationError(f"{option} {path}: would overwrite what is read")
     if not _is_own(path):
-        raise ConfigurationError(f"{option} {path}: is there and was not written by Stellwerk")
+        raise ConfigurationError(f"{option} {path}: exists and was not written by Stellwerk")
 
 
 def _is_own(path: Path) -> bool:

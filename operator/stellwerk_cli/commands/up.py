@@ -25,7 +25,7 @@ from stellwerk_cli.commands.down import DEFAULT
 if TYPE_CHECKING:
     from stellwerk_cli.demo.addresses import Addresses
 
-HELP: Final = "start an embedded cluster with the scheduler on it, to try things"
+HELP: Final = "start an embedded cluster and the scheduler, to try things out"
 EXAMPLES: Final = (
     "up",
     "up --detach --open",
@@ -50,13 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--page-port",
         type=port_number,
         default=0,
-        help="of the page, on 127.0.0.1, whose key is kept for the next time (default: a free one)",
+        help="port of the page on 127.0.0.1; its key is kept for the next start (default: a "
+        "free one)",
     )
     parser.add_argument(
         "--operator-port",
         type=port_number,
         default=0,
-        help="of the scheduler, on 127.0.0.1 (default: a free one)",
+        help="port of the scheduler on 127.0.0.1 (default: a free one)",
     )
     add_release_flags(parser)
     add_device_flag(parser)

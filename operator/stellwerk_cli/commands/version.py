@@ -49,7 +49,9 @@ class Versions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments for the cluster, and for the form of the answer."""
-    parser.add_argument("--client", action="store_true", help="of this program alone")
+    parser.add_argument(
+        "--client", action="store_true", help="print the version of this program alone"
+    )
     add_access_arguments(parser)
     add_output_arguments(parser)
     parser.set_defaults(log_level="warning")
@@ -93,11 +95,13 @@ async def _versions_beside(client: "KubernetesClient") -> Versions:
 
 def _print(versions: Versions, form: str) -> None:
     if form in {"table", "wide", "name"}:
+        from stellwerk_kube.compatibility import decided_by_default  # noqa: PLC0415
+
         sys.stdout.write(f"Client Version: v{versions.client}\n")
         if versions.server is not None:
             lines = [
                 f"Server Version: {versions.server}",
-                f"Decides As: {versions.compatibility}",
+                decided_by_default(versions.compatibility),
                 *(f"{kind}: {version}" for kind, version in versions.in_use.items()),
                 *(f"{kind}: off, {why}" for kind, why in versions.off.items()),
             ]

@@ -24,7 +24,7 @@ MAX_COUNT: Final = 1000
 """The largest number of each added node: the operator takes no more nodes in one question."""
 _MAX_LAST: Final = 1_000_000_000
 """The largest number of recorded decisions: more than a recording holds."""
-HELP: Final = "say what would happen with other nodes, another pod or another profile"
+HELP: Final = "predict what changes with other nodes, another pod or another profile"
 EXAMPLES: Final = (
     "what-if --drain node-1",
     "what-if --pod pod.yaml --set spec.priority=1000",
@@ -54,35 +54,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH=VALUE",
         action="append",
         default=[],
-        help="a field of the pod, as spec.containers[0].image=nginx; may be repeated",
+        help="set a field of the pod, such as spec.containers[0].image=nginx; may be repeated",
     )
     parser.add_argument(
         "--add-nodes",
         metavar="FILE",
         action="append",
         default=[],
-        help="Node manifests (- reads standard input); may be repeated",
+        help="add the nodes of these manifests (- reads standard input); may be repeated",
     )
     parser.add_argument(
         "--count",
         type=WholeNumber(1, MAX_COUNT),
         default=1,
-        help="so many of each added node (default: 1)",
+        help="number of copies of each added node (default: 1)",
     )
     parser.add_argument(
         "--drain",
         metavar="NODE",
         action="append",
         default=[],
-        help="a node that is drained; may be repeated, for several at once",
+        help="drain this node; may be repeated to drain several nodes at once",
     )
     _add_acts(parser)
-    parser.add_argument("--profile", metavar="FILE", type=Path, help="a SchedulerProfile")
+    parser.add_argument(
+        "--profile", metavar="FILE", type=Path, help="decide with this SchedulerProfile"
+    )
     parser.add_argument(
         "--recording",
         metavar="FILE",
         type=Path,
-        help="with --profile: which of the newest recorded decisions it would have made otherwise",
+        help="with --profile: list the newest recorded decisions that it would have made "
+        "differently",
     )
     parser.add_argument(
         "--last",
@@ -99,8 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_acts(parser: argparse.ArgumentParser) -> None:
     """Acts that are written as for kubectl."""
     for option, metavar, more in (
-        ("--relabel", "KEY=VALUE", "other labels of a node; KEY- takes one away"),
-        ("--taint", "KEY=VALUE:EFFECT", "other taints of a node; KEY- takes them away"),
+        ("--relabel", "KEY=VALUE", "change labels of a node; KEY- removes one"),
+        ("--taint", "KEY=VALUE:EFFECT", "change taints of a node; KEY- removes them"),
     ):
         parser.add_argument(
             option,
@@ -115,15 +118,15 @@ def _add_acts(parser: argparse.ArgumentParser) -> None:
         metavar="node/NAME|pod/NAME",
         action="append",
         default=[],
-        help="a node or a pod that is deleted; may be repeated",
+        help="delete a node or a pod; may be repeated",
     )
     parser.add_argument(
         "--scale",
         metavar="KIND/NAME=REPLICAS",
         action="append",
         default=[],
-        help="more or fewer pods of a Deployment, ReplicaSet, StatefulSet, ReplicationController "
-        f"or Job (its parallelism), 0 to {MAX_REPLICAS:,}; may be repeated",
+        help="scale a Deployment, ReplicaSet, StatefulSet, ReplicationController or Job (its "
+        f"parallelism) to 0 to {MAX_REPLICAS:,} pods; may be repeated",
     )
 
 
@@ -134,7 +137,7 @@ def run(options: argparse.Namespace) -> int:
     if options.recording is not None:
         return _of_recording(options)
     if options.last is not None:
-        raise ConfigurationError("--last goes with --recording")
+        raise ConfigurationError("--last needs --recording")
     from stellwerk_cli.commands.what_if_request import what_if_request  # noqa: PLC0415
 
     address, request = door_address(options), what_if_request(options)
@@ -157,7 +160,9 @@ def _of_recording(options: argparse.Namespace) -> int:
     for name in ("pod", "set", "add_nodes", "drain", *ACTS, "url", "kubeconfig", "context"):
         if getattr(options, name, None):
             option = name.replace("_", "-")
-            raise ConfigurationError(f"--{option} asks the operator, --recording reads a file")
+            raise ConfigurationError(
+                f"--{option} asks the operator, but --recording reads a file: pass only one of them"
+            )
     if options.profile is None:
         raise ConfigurationError("--recording needs a --profile to compare with")
     from stellwerk_cli.commands.what_if_recorded import what_if_recorded  # noqa: PLC0415 the whole operator

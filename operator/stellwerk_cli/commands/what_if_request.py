@@ -115,7 +115,7 @@ def set_field(obj: dict[str, Any], assignment: str) -> None:
     A pod that names another priority class has that one's priority, unless it is set, too.
 
     Raises:
-        ConfigurationError: there is no such place in the object.
+        ConfigurationError: there is no such field in the object.
     """
     path, equals, text = assignment.partition("=")
     keys = _keys(path)
@@ -140,7 +140,7 @@ def set_field(obj: dict[str, Any], assignment: str) -> None:
         found = " ".join(str(error).split())
         raise ConfigurationError(f"--set {assignment}: not YAML: {found}") from error
     except (AttributeError, IndexError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"--set {assignment}: there is no such place") from error
+        raise ConfigurationError(f"--set {assignment}: there is no such field") from error
     if keys == ["spec", "priorityClassName"]:
         for derived in ("priority", "preemptionPolicy"):
             obj["spec"].pop(derived, None)

@@ -38,7 +38,7 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
     if answer.left_out:
         why = f": {answer.stopped}" if answer.stopped else ""
         more = counted(answer.left_out, "more pod")
-        to.say((f"{more} not looked at{why}", "yellow"))
+        to.say((f"{more} not examined{why}", "yellow"))
     elif not (answer.placed or answer.unplaced or answer.lost or answer.staying):
         to.say("No pod waits." if answer.drained is None else "No pod has to move.")
     if answer.explanation is not None and answer.unplaced:
@@ -46,7 +46,7 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
         print_verdicts(answer.explanation, to, held_back=held_back)
     else:
         for left in answer.not_asked or ():
-            to.say((f"Left out is {left.plugin}: {left.reason}", "yellow"))
+            to.say((f"Not asked: {left.plugin}: {left.reason}", "yellow"))
     print_releases(answer.compatibility, to)
 
 
@@ -88,9 +88,9 @@ def _print_head(answer: WhatIf, to: Printer) -> None:
         to.say(f"On {where} are the pods of the DaemonSets {which}.")
     lost = answer.lost or ()
     for pods in [[pod] for pod in lost] if to.is_wide else [lost] if lost else []:
-        fate = "is lost: it has no controller that makes it anew"
+        fate = "is lost: no controller recreates it"
         if len(pods) > 1:
-            fate = "are lost: they have no controller that makes them anew"
+            fate = "are lost: no controller recreates them"
         to.say((_listed(pods), "red"), f" {fate}")
     staying: dict[object, list[PodThatStays]] = {}
     for number, each in enumerate(answer.staying or ()):
@@ -117,7 +117,7 @@ def _print_ended(answer: WhatIf, to: Printer) -> None:
     for (reason, seconds, made_anew), pods in by_reason.items():
         ends = "ends" if len(pods) == 1 else "end"
         after = f" after {seconds} s" if seconds else ""
-        anew = ", and is made anew" if len(pods) == 1 else ", and are made anew"
+        anew = ", and is recreated" if len(pods) == 1 else ", and are recreated"
         head = f"{counted(len(pods), 'pod')} ({named(pods)}) {ends}{after}"
         to.say(f"{head}{anew if made_anew else ''}: {reason}")
 

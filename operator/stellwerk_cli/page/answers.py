@@ -144,7 +144,7 @@ class Answers:
 
     async def _ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
         if self._waiting >= _MAX_WAITING_QUESTIONS:
-            raise SchedulerError("too many questions at once: close a few windows")
+            raise SchedulerError("too many requests at once: close a few windows")
         self._waiting += 1
         try:
             async with self._slots:

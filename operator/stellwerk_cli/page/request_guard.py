@@ -60,7 +60,7 @@ class RequestGuard:
         if not _is_this_machine(request.host):
             raise web.HTTPForbidden(text=f"{request.host!r} is not this machine\n")
         if not _of_this_page(request):
-            raise web.HTTPForbidden(text="another site began this request\n")
+            raise web.HTTPForbidden(text="another site sent this request\n")
         shown = request.query.get(KEY)
         if shown is not None and self._is_key(shown):
             rest = [(name, text) for name, text in request.query.items() if name != KEY]

@@ -153,7 +153,7 @@ def rejection_map(verdicts: RecomputedVerdicts | None) -> HeatMap | None:
 
 def _rejection(plugin: str, reasons: Sequence[str] | None) -> Cell:
     if reasons is None:
-        return Cell("✓", 0, f"{plugin}: lets the pod in")
+        return Cell("✓", 0, f"{plugin}: accepts the pod")
     return Cell("✕", 1, f"{plugin}: {', '.join(reasons)}")
 
 

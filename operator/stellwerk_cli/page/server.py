@@ -67,7 +67,7 @@ def kept_key(port: int) -> str:
     except OSError as error:
         if error.errno in _NO_PLACE and not os.path.lexists(file):
             logger.warning(
-                "the page's key is another one at the next start: it cannot be kept in %s: %s",
+                "the page's key will change at the next start, because it cannot be kept in %s: %s",
                 file,
                 error.strerror,
             )
@@ -103,7 +103,7 @@ def _read(file: Path) -> str:
             raise ConfigurationError(f"the page's key {file} is not a file of yours")
         if stat.S_IMODE(status.st_mode) & 0o077:
             raise ConfigurationError(
-                f"others may read the page's key {file}: remove it, so that a new one is made"
+                f"others may read the page's key {file}: remove it to get a new one"
             )
         key = opened.read(64).strip()
     if not _KEY.fullmatch(key):

@@ -91,12 +91,27 @@ def filled_form(
                 acts["delete"].append(f"pod/{gone}")
             case ChangeFields(node=str(node)) if each.kind in _SUPPOSED_NODES and node in nodes:
                 supposed.append(_after(nodes[node], each))
+            case ChangeFields(kind="editPod", amounts=amounts) if amounts and _is_alone(spec):
+                spec["containers"] = [_requesting(spec["containers"][0], amounts)]
             case _:
                 by_hand.append(each.edit or each.change or each.kind)
     form = {name: "\n".join(lines) for name, lines in acts.items()}
     form["pod"] = as_yaml({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     form["nodes"] = "---\n".join(map(as_yaml, supposed))
     return SuggestionForm(form, by_hand)
+
+
+def _is_alone(spec: JsonObject) -> bool:
+    """Whether a pod has one container, whose requests are those of the pod."""
+    return len(spec.get("containers") or ()) == 1 and not spec.get("initContainers")
+
+
+def _requesting(container: JsonObject, amounts: Mapping[str, int]) -> JsonObject:
+    """A container that requests other amounts."""
+    resources = container.get("resources") or {}
+    written = {resource: _quantity(resource, amount) for resource, amount in amounts.items()}
+    requests = {**(resources.get("requests") or {}), **written}
+    return {**container, "resources": {**resources, "requests": requests}}
 
 
 def _taint_key(text: str) -> str:

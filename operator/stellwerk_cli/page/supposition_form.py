@@ -57,7 +57,7 @@ def supposition(form: Mapping[str, str]) -> dict[str, Any]:
         if lines:
             body[name] = lines
     if not body:
-        raise ConfigurationError("nothing is supposed yet: fill one of the fields in")
+        raise ConfigurationError("nothing to decide yet: fill in one of the fields")
     return _as_json(body)
 
 
@@ -78,7 +78,7 @@ def with_weights(spec: JsonObject, name: str, wanted: Mapping[str, str]) -> dict
             raise ConfigurationError(f"{plugin}: a weight is a number from 1 to {_MAX_WEIGHT}")
         weights[plugin] = int(text)
     if not wanted:
-        raise ConfigurationError("no weight is another one")
+        raise ConfigurationError("no weight was changed")
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -111,7 +111,9 @@ def _as_json(body: dict[str, Any]) -> dict[str, Any]:
     try:
         result: dict[str, Any] = orjson.loads(orjson.dumps(body))
     except TypeError as error:
-        raise ConfigurationError(f"a manifest holds what no JSON can: {error}") from error
+        raise ConfigurationError(
+            f"a manifest has a value that JSON cannot hold: {error}"
+        ) from error
     return result
 
 

@@ -73,7 +73,7 @@ from stellwerk_cli.page.supposition_form import (
 )
 from stellwerk_cli.page.what_if_view import placed_alike, summary, unplaced_alike
 from stellwerk_kube.clock import SystemClock, parse_moment
-from stellwerk_kube.compatibility import decided_as
+from stellwerk_kube.compatibility import decided_as, decided_by_default
 from stellwerk_kube.errors import ApiError, ConfigurationError, SchedulerError
 from stellwerk_kube.untrusted_text import printable, printable_lines
 
@@ -166,7 +166,7 @@ FOLLOW_SLOWLY_SECONDS: Final = 10
 RANGES: Final = {"5m": "5 minutes", "1h": "1 hour", "all": "12 hours"}
 """Ranges of the charts: the operator's name → words."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
-_NO_API: Final = "this page has no way to the API server"
+_NO_API: Final = "this page cannot reach the API server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -950,6 +950,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "amount": amount,
         "decided_as": decided_as,
+        "decided_by_default": decided_by_default,
         "local_time": local_time,
         "local_date": local_date,
         "segment": _segment,

@@ -54,6 +54,9 @@ class Assumed:
     compatibility: Compatibility
     manifests: list[JsonObject]
     remarks: list[str] = field(default_factory=list)
+    is_known: bool = False
+    """Whether the user has named it, or a pod of the scheduler is there: then a SchedulerProfile
+    that serves the same schedulerName is what an operator has left behind."""
 
 
 async def assumed_configuration(client: ClusterClient, version: str, config: str) -> Assumed:
@@ -72,7 +75,7 @@ async def assumed_configuration(client: ClusterClient, version: str, config: str
     compatibility = Compatibility.with_server(release, gates)
     if config:
         manifests = _converted(config, await _text_of(client, config), remarks)
-        return Assumed(_source_named(config), compatibility, manifests, remarks)
+        return Assumed(_source_named(config), compatibility, manifests, remarks, is_known=True)
     if found is not None and found.config:
         remarks.append(
             f"the scheduler's own configuration cannot be seen: {found.config} lies on the host of "
@@ -88,7 +91,8 @@ async def assumed_configuration(client: ClusterClient, version: str, config: str
         source = f"the arguments of {found.pod} and the defaults of kube-scheduler {release}"
     places_groups = _GROUP_GATE in gates.enabled(release.release)
     spec = {**TAKEOVER_PROFILE_MANIFEST["spec"], "gangScheduling": places_groups}
-    return Assumed(source, compatibility, [{**TAKEOVER_PROFILE_MANIFEST, "spec": spec}], remarks)
+    manifests = [{**TAKEOVER_PROFILE_MANIFEST, "spec": spec}]
+    return Assumed(source, compatibility, manifests, remarks, is_known=found is not None)
 
 
 # --- what the scheduler's pod shows --------------------------------------------------------------

@@ -143,9 +143,8 @@ class LocalPort:
 
     def progress(self) -> str:
         """The work that goes on, for the line of a command that waits."""
-        if self._cluster is None:
-            return "reading the cluster"
-        return self._cluster.progress()
+        cluster = self._cluster
+        return "reading the cluster" if cluster is None else cluster.progress()
 
     async def renew(self) -> None:
         """Read the cluster anew for the next question, when the API server had a pause."""
@@ -222,8 +221,10 @@ class _ReadCluster:
 
     def progress(self) -> str:
         """The objects that were read so far, in words."""
-        counts = self.reader.counts
-        read = ", ".join(f"{number:,} {BY_KIND[kind].plural}" for kind, number in counts.items())
+        counts = list(self.reader.counts.items())  # another thread asks
+        # The last two: a line that is wider than the terminal cannot be written over.
+        shown = [f"{number:,} {BY_KIND[kind].plural}" for kind, number in counts if number][-2:]
+        read = ", ".join(shown)
         return f"reading the cluster: {read}" if read else "reading the cluster"
 
     async def read_pods(self, version: str) -> None:
@@ -330,13 +331,15 @@ class _ReadCluster:
         for manifest in sorted(self.profiles, key=_age):
             profile = self._of_cluster(manifest, remarks)
             if profile is not None and not profile.spec.shadow_of:
-                if self.config and profile.scheduler_name in loaded:
+                if self.assumed.is_known and profile.scheduler_name in loaded:
                     continue
                 loaded[profile.scheduler_name] = profile
                 followed.append(profile.name)
         if followed:
             remarks.append(f"SchedulerProfiles of the cluster are followed: {', '.join(followed)}")
-        self.loaded, self.remarks = loaded, [*self.assumed.remarks, *remarks]
+        # An operator in the scheduler's place: nothing is assumed then.
+        is_used = any(each.uid == "" for each in loaded.values())
+        self.loaded, self.remarks = loaded, [*(self.assumed.remarks if is_used else ()), *remarks]
         if self.calls_extenders:
             # Before nodes and pods, of which some extenders are sent the objects.
             for each in loaded.values():

@@ -1,4 +1,4 @@
-"""JSON as Go reads and writes it, with Go's words for what is no JSON.
+"""JSON as Go reads and writes it, with Go's words for what is not JSON.
 
 Called for bodies, patches, continue tokens, and for what is stored and answered. Invariant: what Go
 takes is taken here (bytes that are no UTF-8, halves of surrogate pairs), and every refusal names
@@ -47,14 +47,14 @@ _NAMED: Final = {7: r"\a", 8: r"\b", 9: r"\t", 10: r"\n", 11: r"\v", 12: r"\f", 
 
 
 class JsonError(ValueError):
-    """A text that is no JSON; its message is Go's."""
+    """A text that is not JSON; its message is Go's."""
 
 
 def read_json(content: bytes) -> JsonValue:
     """The value of a text.
 
     Raises:
-        JsonError: it is no JSON, or nested too deeply to be followed.
+        JsonError: it is not JSON, or nested too deeply to be followed.
     """
     try:
         return orjson.loads(content)

@@ -168,7 +168,8 @@ def _merge_field(
         old_list = old if isinstance(old, list) else []
         if field.merge_key:
             return _merge_list(old_list, new, field, order)
-        merged = [*old_list, *(each for each in new if each not in old_list)]
+        present = _positions(old_list)
+        merged = [*old_list, *(each for each in new if _hashable(each) not in present)]
         return _in_order(merged, order) if order else merged
     return new
 
@@ -198,15 +199,25 @@ def _merge_list(
     patched = list(merged.values())
     if order:
         # What the order names is placed by it, whether the patch changes it or not.
-        wanted = [each.get(key) for each in order]
-        named = [each for each in kept if each.get(key) in wanted]
-        kept = [each for each in kept if each.get(key) not in wanted]
-        patched = sorted([*named, *patched], key=lambda each: _position(wanted, each[key]))
+        wanted = _positions([each.get(key) for each in order])
+        named = [each for each in kept if _hashable(each.get(key)) in wanted]
+        kept = [each for each in kept if _hashable(each.get(key)) not in wanted]
+        patched = sorted(
+            [*named, *patched], key=lambda each: wanted.get(_hashable(each[key]), len(wanted))
+        )
     return _interleave(kept, patched, [each.get(key) for each in old], key)
 
 
-def _position(order: list[JsonValue], value: JsonValue) -> int:
-    return order.index(value) if value in order else len(order)
+def _positions(values: list[JsonValue]) -> dict[JsonValue, int]:
+    """The first position of each value: lists of thousands are merged without being searched."""
+    found: dict[JsonValue, int] = {}
+    for position, value in enumerate(values):
+        found.setdefault(_hashable(value), position)
+    return found
+
+
+def _hashable(value: JsonValue) -> JsonValue:
+    return repr(value) if isinstance(value, list | dict) else value
 
 
 def _missing_merge_key(element: JsonObject, key: str) -> StatusError:
@@ -221,10 +232,12 @@ def _interleave(
     Keeps the order of strategicpatch.mergeSortedSlice (v1.36), which users see in `kubectl edit`.
     """
     result: list[JsonObject] = []
+    positions = _positions(server_order)
     left, right = 0, 0
     while left < len(kept) and right < len(patched):
-        mine, theirs = kept[left].get(key), patched[right].get(key)
-        if theirs in server_order and server_order.index(mine) < server_order.index(theirs):
+        mine = positions[_hashable(kept[left].get(key))]
+        theirs = positions.get(_hashable(patched[right].get(key)))
+        if theirs is not None and mine < theirs:
             result.append(kept[left])
             left += 1
         else:
@@ -240,10 +253,11 @@ def _reorder(
     if field is None or not isinstance(items, list):
         return
     if field.merge_key:
-        wanted = [each.get(field.merge_key) for each in order]
-        named = [each for each in items if each.get(field.merge_key) in wanted]
-        named.sort(key=lambda each: wanted.index(each.get(field.merge_key)))
-        kept = [each for each in items if each.get(field.merge_key) not in wanted]
+        wanted = _positions([each.get(field.merge_key) for each in order])
+        keys = [_hashable(each.get(field.merge_key)) for each in items]
+        named = [each for key, each in zip(keys, items, strict=True) if key in wanted]
+        named.sort(key=lambda each: wanted[_hashable(each.get(field.merge_key))])
+        kept = [each for key, each in zip(keys, items, strict=True) if key not in wanted]
         result[name] = _interleave(
             kept, named, [each.get(field.merge_key) for each in items], field.merge_key
         )
@@ -252,7 +266,8 @@ def _reorder(
 
 
 def _in_order(items: list[JsonValue], order: list[JsonValue]) -> list[JsonValue]:
-    return sorted(items, key=lambda each: _position(order, each))
+    positions = _positions(order)
+    return sorted(items, key=lambda each: positions.get(_hashable(each), len(positions)))
 
 
 def _check_directives(patch: JsonObject, type_name: str) -> None:

@@ -19,6 +19,7 @@ from stellwerk_cluster.apimachinery import json_patch, patching, protobuf
 from stellwerk_cluster.apimachinery.failures import bad_request, too_many_parts, unsupported_body
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.messages import has_message
+from stellwerk_cluster.apimachinery.objects import MAX_OBJECT_PARTS, check_object_parts
 from stellwerk_cluster.apiserver.yaml_bodies import (
     TooManyParts,
     YamlError,
@@ -62,9 +63,6 @@ _META_SCHEME: Final = "pkg/apis/meta/internalversion/scheme/register.go:27"
 
 _MIN_THREAD_BYTES: Final = 64 << 10
 """Bytes of a body from which it is parsed in a thread, because it would hold the event loop."""
-MAX_BODY_PARTS: Final = 60_000
-"""Keys and values of a body. What the API does with an object on the event loop (defaults, managed
-fields, its answer) takes up to 3 µs for each and holds all other requests: 0.2 s at most."""
 _KNOWN: Final[ContextVar[_Known | None]] = ContextVar("body that was read ahead", default=None)
 _THREAD: Final = ThreadPoolExecutor(1, thread_name_prefix="long body")
 
@@ -80,10 +78,10 @@ class _Known(NamedTuple):
 async def read_ahead(content: bytes, media_type: str) -> None:
     """Read a long body that costs much in a thread, for the functions below to find.
 
-    That is YAML, and what is no JSON, whose first wrong character is looked for.
+    That is YAML, and what is not JSON, whose first wrong character is looked for.
 
     Raises:
-        StatusError: 413 for a body that holds more than `MAX_BODY_PARTS`.
+        StatusError: 413 for a body that holds more than `MAX_OBJECT_PARTS`.
     """
     if len(content) <= _MIN_THREAD_BYTES:
         return
@@ -96,14 +94,14 @@ async def read_ahead(content: bytes, media_type: str) -> None:
         except orjson.JSONDecodeError:
             is_yaml = media_type == patching.APPLY_PATCH
         else:
-            _check_parts(value)
+            check_object_parts(value)
             _KNOWN.set(_Known(content, yaml=False, outcome=(value, [])))
             return
     loop = asyncio.get_running_loop()
     try:
         known = await loop.run_in_executor(_THREAD, _read_known, content, is_yaml)
     except TooManyParts:
-        raise too_many_parts(MAX_BODY_PARTS) from None
+        raise too_many_parts(MAX_OBJECT_PARTS) from None
     _KNOWN.set(known)
 
 
@@ -115,28 +113,11 @@ def forget_ahead() -> None:
 def _read_known(content: bytes, is_yaml: bool) -> _Known:  # noqa: FBT001  (for an executor)
     try:
         if is_yaml:
-            check_parts(content, MAX_BODY_PARTS)
+            check_parts(content, MAX_OBJECT_PARTS)
             return _Known(content, is_yaml, read_yaml(content, yielding=True))
         return _Known(content, is_yaml, (read_json(content), []))
     except (JsonError, YamlError) as error:
         return _Known(content, is_yaml, error)
-
-
-def _check_parts(value: JsonValue) -> None:
-    """Refuse a value of more than `MAX_BODY_PARTS` parts, as `check_parts` counts them."""
-    parts, waiting = 0, [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            parts += 1 + len(each)
-            waiting += each.values()
-        elif isinstance(each, list):
-            parts += 1
-            waiting += each
-        else:
-            parts += 1
-        if parts > MAX_BODY_PARTS:
-            raise too_many_parts(MAX_BODY_PARTS)
 
 
 def _known_outcome(content: bytes, *, is_yaml: bool) -> tuple[JsonValue, list[str]] | None:

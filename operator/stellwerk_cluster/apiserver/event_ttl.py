@@ -1,7 +1,7 @@
 """Events go an hour after they were last written, as those of an API server do.
 
-Made by `cluster.EmbeddedCluster`. Invariant: of more than `MAX_EVENTS` events the oldest go at the
-next turn, however many are written within the hour.
+Made by `cluster.EmbeddedCluster`. Invariant: of more than `MAX_STORED_EVENTS` events the oldest
+go at the next cleaning, however many are written within the hour.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EVENT_TTL_SECONDS: Final = 3600.0
 """Time for which an event is kept: kube-apiserver's `--event-ttl`."""
-MAX_EVENTS: Final = 50_000
+MAX_STORED_EVENTS: Final = 50_000
 """Events that are kept. Above it, the oldest go at once, because they are held in memory."""
 _EVENTS: Final = "events"
 _EXPIRED: Final = "expired"
@@ -35,7 +35,7 @@ class EventExpiry(Worker):
     """Removes events that nothing has written to for an hour."""
 
     def __init__(
-        self, api: Api, *, ttl_seconds: float = EVENT_TTL_SECONDS, most: int = MAX_EVENTS
+        self, api: Api, *, ttl_seconds: float = EVENT_TTL_SECONDS, most: int = MAX_STORED_EVENTS
     ) -> None:
         """Follow the events in the store of `api`; those that are there count as written now."""
         self._api = api

@@ -105,7 +105,7 @@ _PATCHES: Final = (
 )
 _NEEDS_PROCESS: Final = {
     "attach": "process to attach to",
-    "exec": "process to run a command beside",
+    "exec": "process to run a command in",
     "log": "logs",
     "portforward": "ports to forward",
     "proxy": "server to talk to",

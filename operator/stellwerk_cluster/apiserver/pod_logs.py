@@ -87,7 +87,7 @@ def parse_log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
         elif since:
             since = timestamp(parse_timestamp(since))
     except (ValueError, OverflowError) as error:
-        raise bad_request(f"the time that the log should begin at is none: {error}") from error
+        raise bad_request(f"sinceTime is not a time: {error}") from error
     return LogOptions(
         query.get("container", ""),
         flag(query, "previous"),

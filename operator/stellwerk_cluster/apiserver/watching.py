@@ -51,11 +51,12 @@ _MIN_BOOKMARKED_SECONDS: Final = 10.0
 _MIN_DEFAULT_SECONDS: Final = 1800
 """Shortest length of a watch that names none; the longest is twice as long
 (`--min-request-timeout`)."""
+_GAP: Final = b"\0"
+"""Stands for the object in the line of an event that is sent in pieces."""
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-_WRITE_BYTES: Final = 1 << 20
-"""Bytes that are handed to the socket at once, about."""
 _SLICE_BYTES: Final = 64 << 10
-"""Bytes that are written to one watcher before others get theirs."""
+"""Bytes that are written to one watcher before others get theirs. A thousand watchers that do not
+read hold so much each, and no copy of what they watch."""
 
 
 class WatchFeed:
@@ -83,7 +84,7 @@ class WatchFeed:
     def first_lines(self) -> tuple[Iterator[bytes], bool]:
         """The lines that are sent at once, and whether the stream goes on after them.
 
-        It shows the collection as it was when this was called.
+        A long line comes in pieces. It shows the collection as it was when this was called.
         """
         options = self._options
         if options.send_initial_events:
@@ -119,7 +120,14 @@ class WatchFeed:
 
         def lines() -> Iterator[bytes]:
             for entry in filter(selection.selects, entries):
-                yield self._rendered(ADDED, entry)
+                if self._converts or len(entry.data) < _SLICE_BYTES:
+                    yield self._rendered(ADDED, entry)
+                    continue
+                # A line would be a copy for each watcher.
+                before, after = event_line(ADDED, _GAP).split(_GAP)
+                yield before
+                yield entry.data
+                yield after
             if then_bookmark:
                 yield self._bookmark(revision, initial_end=True)
 
@@ -324,28 +332,25 @@ def _abort(request: web.BaseRequest) -> None:
         request.transport.abort()
 
 
-async def _write(response: web.StreamResponse, lines: Iterable[bytes]) -> None:
-    """Hand lines to the socket in few large pieces."""
+async def _write(response: web.StreamResponse, pieces: Iterable[bytes]) -> None:
+    """Hand lines to the socket together, and long ones in slices, between which others go on."""
     batch: list[bytes] = []
     size = 0
-    for line in lines:
-        batch.append(line)
-        size += len(line)
-        if size >= _WRITE_BYTES:
-            await _write_slices(response, b"".join(batch))
+    for piece in pieces:
+        if len(piece) < _SLICE_BYTES:
+            batch.append(piece)
+            size += len(piece)
+        if batch and (size >= _SLICE_BYTES or len(piece) >= _SLICE_BYTES):
+            await response.write(b"".join(batch))
             batch, size = [], 0
+            await asyncio.sleep(0)
+        if len(piece) >= _SLICE_BYTES:
+            view = memoryview(piece)
+            for start in range(0, len(piece), _SLICE_BYTES):
+                await response.write(view[start : start + _SLICE_BYTES])
+                await asyncio.sleep(0)
     if batch:
-        await _write_slices(response, b"".join(batch))
-
-
-async def _write_slices(response: web.StreamResponse, content: bytes) -> None:
-    """Hand a piece to the socket; other tasks have their turn after each slice of a large one."""
-    if len(content) <= _SLICE_BYTES:
-        await response.write(content)
-        return
-    for start in range(0, len(content), _SLICE_BYTES):
-        await response.write(content[start : start + _SLICE_BYTES])
-        await asyncio.sleep(0)
+        await response.write(b"".join(batch))
 
 
 def _content_type(form: ResponseFormat) -> str:

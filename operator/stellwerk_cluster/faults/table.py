@@ -383,7 +383,7 @@ class Outage(Fault):
         if given := sorted(chosen & self.model_fields_set):
             raise PydanticCustomError(
                 "whole",
-                "it strikes everything: {given} has no meaning",
+                "it strikes everything: {given} has no effect",
                 {"given": ", ".join(map(to_camel, given))},
             )
         return self
@@ -488,7 +488,7 @@ def _text(detail: ErrorDetails) -> str:
     text = detail["msg"][:1].lower() + detail["msg"][1:]
     if detail["type"] in _TAGS:
         known = (detail.get("ctx") or {}).get("expected_tags")
-        return f"must be one of {known}" if known else "which fault it is must be said"
+        return f"must be one of {known}" if known else "must name the fault"
     if detail["type"] == "extra_forbidden":
         return "there is no such field"
     if detail["type"] == "missing":

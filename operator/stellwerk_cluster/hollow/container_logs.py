@@ -26,7 +26,7 @@ _BY: Final = {
 """Reason of the condition DisruptionTarget → what has ended the pod."""
 
 _KILLED_BY: Final = {
-    "OOMKilled": ", killed by the kernel for want of memory",
+    "OOMKilled": ", killed by the kernel because memory ran out",
     "Unknown": ", lost with its machine",
 }
 """Reason of a container's end → by what, where no condition of the pod says so."""
@@ -88,7 +88,7 @@ def _lines(pod: JsonObject, container: str) -> Iterator[_Moment]:
     elif scheduled.get("message"):
         yield at, f"not scheduled: {scheduled['message']}"
     if status.get("startTime"):
-        yield status["startTime"], f"taken up by the kubelet of {node}"
+        yield status["startTime"], f"started by the kubelet of {node}"
     yield from _of_container(pod, container)
     target = conditions.get("DisruptionTarget")
     if target is not None:

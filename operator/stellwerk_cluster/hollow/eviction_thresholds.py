@@ -202,7 +202,7 @@ def _seconds(text: object) -> float:
     if given == "0":
         return 0.0
     if not _DURATION.fullmatch(given):
-        raise ValueError(f"{given!r} is no duration")
+        raise ValueError(f"{given!r} is not a duration")
     return sum(float(n) * _UNIT_SECONDS[unit] for n, unit in _DURATION_PART.findall(given))
 
 

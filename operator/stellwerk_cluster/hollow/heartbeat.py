@@ -45,7 +45,7 @@ _FIRST_ADOPTED_ADDRESS: Final = 1 << 16
 class NodeHeartbeat(Worker):
     """Reports nodes and keeps their leases.
 
-    A node that is down or cut off is passed over, and reports anew when it is heard of again.
+    A node that is down or cut off is passed over, and reports anew when it is back.
     """
 
     def __init__(self, api: Api) -> None:
@@ -91,7 +91,7 @@ class NodeHeartbeat(Worker):
 
     @override
     def reconcile(self, key: Hashable) -> None:
-        """Report a node that is new or heard of again, or write a renewal that is watched."""
+        """Report a node that is new or back, or write a renewal that is watched."""
         name = str(key)
         self._timed.discard(name)
         node = self._api.find("nodes", "", name)

@@ -81,6 +81,6 @@ class SecretFiles:
     def damaged(self, name: str) -> ConfigurationError:
         """The complaint about a file that does not hold what its name says."""
         return ConfigurationError(
-            f"--data-dir: {self._directory}/{name} is damaged; without the file, a new one is "
-            "made, and credentials that rest on it are no longer good"
+            f"--data-dir: {self._directory}/{name} is damaged. Remove the file to get a new "
+            "one; credentials made with it become invalid"
         )

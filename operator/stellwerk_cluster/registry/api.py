@@ -28,7 +28,14 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported_patch,
 )
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
-from stellwerk_cluster.apimachinery.objects import EMPTY, Key, is_terminating, timestamp, with_value
+from stellwerk_cluster.apimachinery.objects import (
+    EMPTY,
+    Key,
+    check_object_parts,
+    is_terminating,
+    timestamp,
+    with_value,
+)
 from stellwerk_cluster.apimachinery.strategy import Reader
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
@@ -83,6 +90,9 @@ STATUS_PARTS: Final = ("status", "approval")
 """The subresources through which only the status is written."""
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 """The place of definitions in the store."""
+
+_MIN_COUNTED_BYTES: Final = 32 << 10
+"""Bytes of an object from which its parts are counted when it is changed; a pod has 4 KiB."""
 
 
 class Api(Reader):
@@ -410,6 +420,10 @@ class Api(Reader):
         subresource: str,
         applied: list[JsonObject] | None = None,
     ) -> Entry:
+        if len(stored.data) > _MIN_COUNTED_BYTES:
+            # Patch after patch could make an object of more parts than any one body may have.
+            metadata = {**(obj.get("metadata") or EMPTY), "managedFields": None}
+            check_object_parts({**obj, "metadata": metadata})
         strategy = self.strategy(kind)
         old = from_storage(kind, stored.obj) if kind.converted else stored.obj
         given = (obj.get("metadata") or EMPTY).get("managedFields")

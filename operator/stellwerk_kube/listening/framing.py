@@ -141,7 +141,7 @@ class RequestFraming:
         limits, lower, line = self._limits, head.lower(), _REQUEST_LINE.match(head)
         method, path = ("", "") if line is None else (line[1].decode(), line[2].decode("latin-1"))
         if line is not None and method not in limits.methods:
-            text = f"methods here are {', '.join(sorted(limits.methods))}"
+            text = f"allowed methods are {', '.join(sorted(limits.methods))}"
             raise BeyondLimitError(HTTPStatus.METHOD_NOT_ALLOWED, "method", text)
         if limits.body_bytes is not None:
             takes_none = method in {"GET", "HEAD"}
@@ -154,7 +154,7 @@ class RequestFraming:
         """Count `size` bytes of a body, and return their number."""
         if self._allowed_bytes is not None:
             if size > self._allowed_bytes:
-                text = "the body is larger than this path and method take"
+                text = "the body is larger than this path and method allow"
                 raise BeyondLimitError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body", text)
             self._allowed_bytes -= size
         return size
@@ -178,13 +178,13 @@ class RequestFraming:
             elif self._trailer_bytes > self._limits.header_bytes:
                 too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 raise BeyondLimitError(
-                    too_large, "headers", "too much stands behind the last chunk"
+                    too_large, "headers", "the trailer behind the last chunk is too long"
                 )
             return end
         size = _CHUNK_SIZE.fullmatch(line)
         if size is None:
             raise BeyondLimitError(
-                HTTPStatus.BAD_REQUEST, "malformed", "a chunk begins with no size"
+                HTTPStatus.BAD_REQUEST, "malformed", "a chunk begins without a size"
             )
         length = int(size[1], 16)
         if length:

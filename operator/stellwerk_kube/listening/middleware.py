@@ -109,7 +109,7 @@ def json_within(limits: Limits, body: bytes) -> Any:  # noqa: ANN401 JSON
     body of 766 KiB held the loop (docs/security.md, finding 3).
 
     Raises:
-        HTTPBadRequest: it is no JSON, or too deep, or has too many tokens.
+        HTTPBadRequest: it is not JSON, or too deep, or has too many tokens.
     """
     depth = 0
     for tokens, token in enumerate(_JSON_TOKEN.finditer(body), 1):

@@ -117,7 +117,7 @@ class LimitedSite(web.TCPSite):
                 if not self._use.free_descriptors(error):
                     await asyncio.sleep(NO_DESCRIPTOR_PAUSE_SECONDS)
             except Exception:
-                logger.exception("a connection could not be taken")
+                logger.exception("a connection could not be accepted")
             await asyncio.sleep(0)
 
     async def _keep_descriptors(self) -> None:

@@ -51,7 +51,8 @@ Scalar: TypeAlias = Callable[[JsonValue, str], JsonValue]
 """(value, path) → canonical value."""
 _WHOLE_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _MICROSECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-_LARGEST_WHOLE: Final = 2.0**63
+_MAX_WHOLE: Final = 2.0**63
+"""Floats below it are written as whole numbers, as Go does it with those that fit in an int64."""
 _BITS: Final = {"int32": 31, "int64": 63}
 _BASE64: Final = re.compile(
     r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII
@@ -108,7 +109,7 @@ def _number(go_type: str) -> Scalar:
 
 def whole_number(value: float) -> int | float:
     """A number as Go writes it: without a fraction if it has none."""
-    is_whole = isinstance(value, int) or (value.is_integer() and abs(value) < _LARGEST_WHOLE)
+    is_whole = isinstance(value, int) or (value.is_integer() and abs(value) < _MAX_WHOLE)
     return int(value) if is_whole else value
 
 

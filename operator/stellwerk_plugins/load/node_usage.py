@@ -181,7 +181,7 @@ class UsageTable:
         self._stale = False
         self._missing = handle.metrics.gauge(
             "stellwerk_nodes_without_usage",
-            "Nodes of which a load-aware plugin has no measurement that counts.",
+            "Nodes for which a load-aware plugin has no usable measurement.",
             *("profile", "source"),
         )
         self._show_missing()

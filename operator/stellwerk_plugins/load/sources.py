@@ -80,7 +80,7 @@ class MetricProvider(ConfigModel):
                 "address", "the address of a Prometheus is required, http://… or https://…"
             )
         if self.token and self.secret_ref is not None:
-            raise invalid("secretRef", "not allowed beside token")
+            raise invalid("secretRef", "not allowed together with token")
         return self
 
     @property

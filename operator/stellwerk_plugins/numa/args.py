@@ -24,7 +24,7 @@ class ZoneScoring(ConfigModel):
 
 
 class TopologyCache(ConfigModel):
-    """The rules by which a node's topology is unusable until its exporter has written it anew."""
+    """The rules by which a node's topology is unusable until its exporter has written it again."""
 
     foreign_pods_detect: Literal["None", "All", "OnlyExclusiveResources"] = "All"
     resync_method: Literal["Autodetect", "All", "OnlyExclusiveResources"] = "Autodetect"

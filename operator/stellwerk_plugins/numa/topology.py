@@ -129,7 +129,7 @@ def _parsed_zones(zones: object, faults: list[str]) -> Iterator[Zone]:
         name = str(each.get("name") or "")
         match = _ZONE_NAME.fullmatch(name)
         if match is None or int(match[1]) >= ZONE_NUMBERS:
-            faults.append(f"zone {name[:32]!r} is left out: its name is not node-0 to node-63")
+            faults.append(f"zone {name[:32]!r} is ignored: its name is not node-0 to node-63")
             continue
         yield Zone(int(match[1]), _available(each, faults), _distances(each.get("costs"), faults))
 
@@ -150,7 +150,7 @@ def _available(zone: Mapping[str, Any], faults: list[str]) -> dict[str, int]:
         try:
             name, amount = str(each["name"]), _amount(each["available"])
         except (KeyError, TypeError, ValueError, AttributeError):
-            faults.append(f"a resource of zone {zone.get('name')} is left out: it has no amount")
+            faults.append(f"a resource of zone {zone.get('name')} is ignored: it has no amount")
             continue
         if amount < 0:
             faults.append(f"{name[:64]} of zone {zone.get('name')} is below 0: it counts as 0")
@@ -167,7 +167,7 @@ def _distances(costs: object, faults: list[str]) -> dict[int, int]:
         match = _ZONE_NAME.fullmatch(str(name))
         if match is None or not isinstance(value, int) or not 0 <= value <= _LARGEST_DISTANCE:
             faults.append(
-                f"a cost is left out: it names no zone, or is not from 0 to {_LARGEST_DISTANCE}"
+                f"a cost is ignored: it names no zone, or is not from 0 to {_LARGEST_DISTANCE}"
             )
         else:
             distances[int(match[1])] = value

@@ -86,13 +86,13 @@ def _amounts(given: object, place: str, faults: list[str]) -> Amounts | None:
         return None
     amounts: dict[str, int] = {}
     if not isinstance(given, Mapping):
-        faults.append(f"spec.{place} is no list of resources: it counts as empty")
+        faults.append(f"spec.{place} is not a list of resources: it counts as empty")
         return amounts
     for resource, text in list(given.items())[:_MOST_RESOURCES]:
         try:
             amount = resource_amount(str(resource), text)
         except (TypeError, ValueError, AttributeError):
-            faults.append(f"spec.{place}.{str(resource)[:64]} is no quantity: it is left out")
+            faults.append(f"spec.{place}.{str(resource)[:64]} is not a quantity: it is ignored")
             continue
         if amount < 0:
             faults.append(f"spec.{place}.{str(resource)[:64]} is below 0: it counts as 0")

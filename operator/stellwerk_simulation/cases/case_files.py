@@ -26,6 +26,7 @@ from stellwerk_kube.yaml_file import (
     is_template,
     json_stream,
     parse_stream,
+    too_many_values,
     yaml_problem,
 )
 from stellwerk_simulation.cases.decide import OBJECT_KINDS
@@ -67,7 +68,11 @@ def read_cases(
     Raises:
         ConfigurationError: a line is neither a case nor part of a document; names the line.
     """
-    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    numbered = (
+        (number, _checked(line, number))
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    )
     first = next(numbered, None)
     if first is None:
         return
@@ -78,6 +83,12 @@ def read_cases(
         return
     for number, line in chain([first], numbered):
         yield number, _case_of(line, number)
+
+
+def _checked(line: bytes, number: int) -> bytes:
+    if (reason := too_many_values(line.count(b","), len(line))) is not None:
+        raise ConfigurationError(f"line {number}: {reason}")
+    return line
 
 
 def _is_case_line(line: bytes) -> bool:
@@ -115,7 +126,7 @@ def _from_documents(text: bytes, number: int, pod_key: str, read: Read) -> Itera
 
 def _documents(text: bytes, number: int) -> list[Any]:
     try:
-        return [orjson.loads(text)]
+        return [orjson.loads(_checked(text, number))]
     except orjson.JSONDecodeError as not_json:
         if text.lstrip()[:1] == b"{":
             with contextlib.suppress(ValueError, RecursionError):

@@ -211,14 +211,19 @@ class GangHistory:
             needed = max(1, gang.min_count - bound)
             complete = there >= gang.min_count and there > bound
             if complete and _group_path(number) in self.world.client.objects:
-                places = sum(free // gang.cpu for free in self._free().values())
+                places = sum(free // gang.cpu for free in self._free(but_for=number).values())
                 assert places < needed, f"g{number} waits, with {places} places for {needed}"
 
     def _bound(self, gang: _Gang) -> list[str]:
         return [name for name in gang.pods if self.world.node_of(name)]
 
-    def _free(self) -> dict[str, int]:
+    def _free(self, but_for: int) -> dict[str, int]:
+        """What is free on each node, and not kept for gangs but this one."""
         free = {f"n{number}": cpu for number, cpu in self._nodes.items()}
+        for node_name, pods in self.world.operator.world.nominator.by_node.items():
+            for pod in pods.values():
+                if pod.group is not None and pod.group.name != f"g{but_for}":
+                    free[node_name] -= self._gangs[int(pod.group.name[1:])].cpu
         for gang in self._gangs.values():
             for name in self._bound(gang):
                 free[str(self.world.node_of(name))] -= gang.cpu

@@ -30,7 +30,7 @@ from tests.support.snapshot_contents import contents
 def little_is_much() -> Iterator[None]:
     """Keep two images, a resource that is not native, and a volume as a whole."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(volumes, "MANY_USES", 0)
+        patch.setattr(volumes, "MAX_COUNTED_USES", 0)
         patch.setattr(images, "MAX_INDEXED_NAMES", 1)
         patch.setattr(resource_rows, "MAX_COUNTED_RESOURCES", 4)
         yield

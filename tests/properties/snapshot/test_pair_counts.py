@@ -28,7 +28,7 @@ NODE_NAMES = [f"n{index}" for index in range(5)]
 POD_NAMES = [f"p{index}" for index in range(8)]
 FEW_ROWS = "stellwerk.snapshot.counted_terms._MAX_ROWS_IN_DICT"
 MAX_TERMS = "stellwerk.snapshot.pod_counts._MAX_TERMS"
-FEW_TERMS = "stellwerk.plugins.inter_pod_affinity._FEW_TERMS"
+FEW_TERMS = "stellwerk.plugins.inter_pod_affinity._MAX_TERMS_ONE_BY_ONE"
 MAX_TERMS_AT_ONCE = (
     "stellwerk.snapshot.existing_terms.MAX_TERMS_AT_ONCE",
     "stellwerk.backend.cache.MAX_TERMS_AT_ONCE",

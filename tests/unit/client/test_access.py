@@ -231,7 +231,7 @@ def test_in_a_static_pod_nothing_is_called_that_is_not_granted(tmp_path: Path) -
 
 
 async def test_a_section_that_is_no_list_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="contexts is no list"):
+    with pytest.raises(ConfigurationError, match="contexts is not a list"):
         await load({"current-context": "c", "contexts": True}, directory=tmp_path)
 
 

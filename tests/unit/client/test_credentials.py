@@ -443,6 +443,47 @@ async def test_an_authority_that_changes_is_taken_up_and_the_old_one_not_trusted
             assert [await asked(session, url) for url in (old, new)] == ["refused", "trusted"]
 
 
+async def test_a_client_certificate_that_rotates_is_shown_and_half_a_pair_is_not(
+    tmp_path: Path, certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = certificate_for("api.example", tmp_path_factory.mktemp("other"))
+    contexts = []
+    for pair in (certificate, other):
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=pair[0])
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(*pair)
+        contexts.append(context)
+    shown, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    shown.write_bytes(certificate[0].read_bytes())
+    key.write_bytes(certificate[1].read_bytes())
+    user = {"client-certificate": "tls.crt", "client-key": "tls.key"}
+    clock = VirtualClock()
+
+    async def admitted(credentials: Credentials, *urls: str) -> list[bool]:
+        found = []
+        await credentials.authorization()
+        async with credentials.new_session() as session:
+            for url in urls:
+                try:
+                    async with session.get(f"{url}/version"):
+                        found.append(True)
+                except aiohttp.ClientError:
+                    found.append(False)
+        return found
+
+    async with tls_server(contexts[0]) as old, tls_server(contexts[1]) as new:
+        cluster = {"insecure-skip-tls-verify": True}
+        path = write(tmp_path / "config", kubeconfig(old, user, **cluster))
+        credentials = await load_credentials(path, clock=clock)
+        assert await admitted(credentials, old, new) == [True, False]
+        shown.write_bytes(other[0].read_bytes())
+        clock.advance(61)
+        assert await admitted(credentials, old, new) == [True, False], "no key of it is there yet"
+        key.write_bytes(other[1].read_bytes())
+        clock.advance(61)
+        assert await admitted(credentials, old, new) == [False, True]
+
+
 @pytest.mark.parametrize(("skip", "warnings"), [(True, 1), (False, 0)])
 async def test_a_server_that_is_not_verified_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, skip: bool, warnings: int

@@ -251,72 +251,76 @@ async def test_victims(server: FakeExtender) -> None:
             id="a node that was not offered",
         ),
         pytest.param(
-            "filter", b"<html>", "{url}/filter answered no JSON: unexpected character", id="no JSON"
+            "filter",
+            b"<html>",
+            "{url}/filter did not answer with JSON: unexpected character",
+            id="no JSON",
         ),
         pytest.param(
             "filter",
             {"nodenames": "a"},
-            'extender "{url}" answered filter with something else in nodenames: "a"',
+            'extender "{url}" answered filter with an unexpected value in nodenames: "a"',
             id="another type",
         ),
         pytest.param(
             "prioritize",
             [{"host": "a", "score": 1.5}],
-            'extender "{url}" answered prioritize with something else in score: 1.5',
+            'extender "{url}" answered prioritize with an unexpected value in score: 1.5',
             id="a score that is no whole number",
         ),
         pytest.param(
             "preempt",
             {"nodeNameToMetaVictims": {"n": {"pods": {}}}},
-            'extender "{url}" answered preempt with something else in pods: {{}}',
+            'extender "{url}" answered preempt with an unexpected value in pods: {{}}',
             id="victims of another type",
         ),
         pytest.param(
             "filter",
             {"nodenames": ["a", "b", "a"]},
-            'extender "{url}" answered filter with a node twice in nodenames: ["a","b","a"]',
-            id="a node twice",
+            'extender "{url}" answered filter with a duplicate node in nodenames: ["a","b","a"]',
+            id="a duplicate node",
         ),
         pytest.param(
             "filter",
             {"nodenames": [], "failedNodes": {"a": 1}},
-            'extender "{url}" answered filter with something else in failedNodes: 1',
+            'extender "{url}" answered filter with an unexpected value in failedNodes: 1',
             id="a reason that is no text",
         ),
         pytest.param(
             "filter",
             {"error": {"no": "text"}},
-            'extender "{url}" answered filter with something else in error: {{"no":"text"}}',
+            'extender "{url}" answered filter with an unexpected value in error: {{"no":"text"}}',
             id="an error that is no text",
         ),
         pytest.param(
             "prioritize",
             [{"host": "a", "score": 1}, {"host": "a", "score": 1}],
-            'extender "{url}" answered prioritize with a node twice in host: "a"',
+            'extender "{url}" answered prioritize with a duplicate node in host: "a"',
             id="a score twice",
         ),
         pytest.param(
             "prioritize",
             [{"host": "a", "score": 2**40}],
-            'extender "{url}" answered prioritize with an absurd number in score: 1099511627776',
+            'extender "{url}" answered prioritize with a number out of range in score: '
+            "1099511627776",
             id="an absurd score",
         ),
         pytest.param(
             "prioritize",
             [{"host": "a", "score": True}],
-            'extender "{url}" answered prioritize with something else in score: true',
+            'extender "{url}" answered prioritize with an unexpected value in score: true',
             id="a score that is a truth",
         ),
         pytest.param(
             "preempt",
             {"nodeNameToMetaVictims": {"n": {"pods": [{"uid": "u"}, {"uid": "u"}]}}},
-            'extender "{url}" answered preempt with a pod twice in pods: ["u","u"]',
+            'extender "{url}" answered preempt with a duplicate pod in pods: ["u","u"]',
             id="a victim twice",
         ),
         pytest.param(
             "preempt",
             {"nodeNameToMetaVictims": {"n": {"numPDBViolations": -1}}},
-            'extender "{url}" answered preempt with an absurd number in numPDBViolations: -1',
+            'extender "{url}" answered preempt with a number out of range in numPDBViolations: -1',
             id="less than no violation",
         ),
         pytest.param(
@@ -387,7 +391,7 @@ async def test_an_answer_without_end_is_cut_off_and_its_connection_closed() -> N
 
 async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
     async with endless_server({"Content-Encoding": "gzip"}) as (url, _), extender(url) as client:
-        with pytest.raises(ExtenderError, match="an encoding it was not asked for"):
+        with pytest.raises(ExtenderError, match="an encoding that was not requested"):
             await client.filter(POD, NODES)
 
 
@@ -598,18 +602,18 @@ def too_long(path: Path) -> None:
     ("make", "reason"),
     [
         pytest.param(
-            lambda path: path.symlink_to("/dev/zero"), "does not lie below", id="a link to a device"
+            lambda path: path.symlink_to("/dev/zero"), "is not below", id="a link to a device"
         ),
         pytest.param(
             lambda path: path.symlink_to("/proc/self/environ"),
-            "not lie below",
+            "is not below",
             id="a link to /proc",
         ),
         pytest.param(
-            lambda path: path.symlink_to("../other/ca.crt"), "not lie below", id="a link beside it"
+            lambda path: path.symlink_to("../other/ca.crt"), "is not below", id="a link beside it"
         ),
-        pytest.param(os.mkfifo, "no regular file", id="a pipe"),
-        pytest.param(Path.mkdir, "no regular file", id="a directory"),
+        pytest.param(os.mkfifo, "not a regular file", id="a pipe"),
+        pytest.param(Path.mkdir, "not a regular file", id="a directory"),
         pytest.param(too_long, "larger than 1 MiB", id="a byte too long"),
         pytest.param(sparse, "larger than 1 MiB", id="sparse"),
         pytest.param(lambda _: None, "No such file or directory", id="none"),
@@ -638,11 +642,11 @@ async def test_a_file_that_is_no_certificate_costs_nothing(
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        pytest.param("/dev/zero", "no regular file", id="a device"),
-        pytest.param("/proc/self/environ", "no file of a known size", id="the environment"),
+        pytest.param("/dev/zero", "not a regular file", id="a device"),
+        pytest.param("/proc/self/environ", "has no known size", id="the environment"),
         pytest.param("/proc/self/fd/1", "/proc/self/fd/1", id="standard output"),
-        pytest.param("/etc/../etc/hosts", "does not lie below", id="up and down"),
-        pytest.param("/etc/ho\0sts", "does not lie below", id="no path at all"),
+        pytest.param("/etc/../etc/hosts", "is not below", id="up and down"),
+        pytest.param("/etc/ho\0sts", "is not below", id="no path at all"),
     ],
 )
 async def test_a_file_of_the_system_is_none_even_where_all_files_are_granted(
@@ -675,7 +679,9 @@ async def test_without_a_folder_no_file_is_read_and_the_flag_is_named(tmp_path: 
         "https://127.0.0.1:1", files=None, tlsConfig={"caFile": str(path)}
     ) as client:
         await client.check()
-        assert "unless --extender-files-dir of stellwerk run" in client.unusable_files
+        assert (
+            "below the folder that --extender-files-dir of stellwerk run"
+        ) in client.unusable_files
         with pytest.raises(ExtenderError, match=r"--extender-files-dir"):
             await client.filter(POD, NODES)
 
@@ -767,7 +773,7 @@ asyncio.run(main())
         env=environment,
     )
     assert (ended.stdout, ended.returncode) == (
-        "/stale: not read within 2 s, below the folder of --extender-files-dir\n",
+        "/stale: not read within 2 s (below the folder of --extender-files-dir)\n",
         0,
     ), ended.stderr
 
@@ -938,6 +944,7 @@ async def test_a_secret_goes_to_no_address_that_it_does_not_name(
         with pytest.raises(ExtenderError, match=re.escape(needed)):
             await client.filter(POD, NODES)
         await client.check()
+        assert client.is_checked
         assert client.unusable_secret == needed
     assert not tls_server.calls
 
@@ -1042,3 +1049,36 @@ async def test_files_go_to_no_address_that_their_folder_does_not_name(
 def test_no_text_shows_what_an_extender_is_shown() -> None:
     found = (TlsMaterial(b"hunter2", b"hunter2"), _Credentials({"Authorization": "hunter2"}))
     assert "hunter2" not in repr(found)
+
+
+async def test_no_password_of_the_user_s_own_files_goes_to_an_extender(
+    server: FakeExtender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+    (tmp_path / ".netrc").write_text("default login user password hunter2\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    async with extender(server.url) as client:
+        await client.filter(POD, NODES)
+    assert "Authorization" not in server.calls[0].headers
+
+
+async def test_the_proxy_of_the_environment_is_asked_with_its_own_password(
+    server: FakeExtender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers["filter"] = {"nodenames": ["a"]}
+    host = origin(server).removeprefix("http://")
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://proxy:word@{host}")
+    async with extender("http://extender.example/x") as client:
+        assert (await client.filter(POD, NODES)).node_names == ("a",)
+    (call,) = server.calls
+    assert call.headers["Host"] == "extender.example"
+    sent = call.headers["Proxy-Authorization"].removeprefix("Basic ")
+    assert base64.b64decode(sent) == b"proxy:word"
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    async with extender(server.url) as client:
+        await client.filter(POD, NODES)
+    assert len(server.calls) == 2

@@ -84,10 +84,10 @@ async def test_a_redirect_is_not_followed_and_takes_the_token_nowhere() -> None:
             r"x{300}: unknown field \(422\)$",
         ),
         (web.HTTPNotFound(text="there is no profile sh"), r"^there is no profile sh$"),
-        (web.HTTPNotFound(), r"^no answer of an operator: 404: Not Found \(404\)$"),
+        (web.HTTPNotFound(), r"^not an operator's answer: 404: Not Found \(404\)$"),
         (
             web.HTTPBadGateway(text="<html>bad</html>", content_type="text/html"),
-            r"^no answer of an operator: <html>bad</html> \(502\)$",
+            r"^not an operator's answer: <html>bad</html> \(502\)$",
         ),
     ],
 )

@@ -56,7 +56,7 @@ async def test_it_asks_with_query_and_token(server: TestServer, client: WebClien
     [
         pytest.param("slow", "no answer within 0.3 s", id="slow"),
         pytest.param("long", "more than 1000 bytes", id="long"),
-        pytest.param("text", "no JSON", id="no JSON"),
+        pytest.param("text", "not JSON", id="not JSON"),
         pytest.param("elsewhere", "status 302", id="a redirect"),
         pytest.param("missing/too", "status 404", id="not there"),
     ],

@@ -110,7 +110,7 @@ def test_permit_is_named_as_left_out(script: Script) -> None:
     found = of_case(scripted(point="permit"))
     assert found["wouldGetNode"]
     assert found["leftOut"] == [
-        {"plugin": "First", "reason": "its Permit is asked when the pod is to be bound"}
+        {"plugin": "First", "reason": "its Permit runs only when the pod is bound"}
     ]
 
 

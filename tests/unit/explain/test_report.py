@@ -126,7 +126,7 @@ async def test_a_binding_that_the_api_server_has_not_answered_says_so(script: Sc
         await eventually(lambda: bool(explanation(world, "p").binding))
         found = explanation(world, "p").binding
         assert found is not None
-        assert (found.point, found.waits_for) == ("Bind", ["the API server to take the binding"])
+        assert (found.point, found.waits_for) == ("Bind", ["the API server to accept the binding"])
         held.set()
         await eventually(lambda: world.node_of("p") == "a")
 
@@ -208,8 +208,12 @@ def test_a_preemptor_that_got_its_node_names_whom_it_evicted() -> None:
             print_explanation(found, Printer(output, width=200))
             _, evicted, decided, *rest = output.getvalue().splitlines()
             assert evicted.startswith("It preempted default/low (0) on n ")
-            assert re.match(r"Decided \w+ ago, attempt \d+: it got n, to which it was", decided)
-            assert rest == [f"decided as Kubernetes {found.decision.compatibility}"]
+            assert re.match(
+                r"Decided \w+ ago, attempt \d+: it got n, the node of its "
+                r"nomination",
+                decided,
+            )
+            assert rest == [f"decisions follow Kubernetes {found.decision.compatibility}"]
 
     run_skipping(flow)
 

@@ -75,7 +75,7 @@ def with_resources(name: str, prefix: str, number: int) -> JsonObject:
     [
         pytest.param(
             [make_node("a", labels={f"k{each}": "v" for each in range(66)})],
-            "a node has at most 64 labels",
+            "a node may have at most 64 labels",
             id="labels",
         ),
         pytest.param([with_resources("a", "r", 65)], "at most 64 resources", id="resources"),
@@ -95,7 +95,9 @@ def with_resources(name: str, prefix: str, number: int) -> JsonObject:
         pytest.param(
             [{"status": {"images": [{"names": ["x"] * 257}]}}], "256 names", id="names of images"
         ),
-        pytest.param([{"metadata": []}], "metadata is not as a node has it", id="another form"),
+        pytest.param(
+            [{"metadata": []}], "metadata does not have the form of a Node's", id="another form"
+        ),
     ],
 )
 def test_supposed_nodes_have_no_more_than_nodes_have(nodes: list[Any], text: str) -> None:
@@ -197,7 +199,7 @@ def test_supposed_pods_are_decided_one_after_the_other() -> None:
 
 def test_two_pods_of_one_name_are_refused() -> None:
     supposed = Supposition(pods=[make_pod("p", cpu="1")] * 2, profile=PROFILE)
-    with pytest.raises(ConfigurationError, match="two of the pods are default/p"):
+    with pytest.raises(ConfigurationError, match="two of the pods have the name default/p"):
         answered(cluster(), supposed)
 
 
@@ -205,12 +207,12 @@ def test_two_pods_of_one_name_are_refused() -> None:
     ("body", "message"),
     [
         ({"pods": {}, "drain": "a"}, None),
-        ({"pods": "all"}, "pods is a list of pods"),
-        ({"pods": ["p"]}, "pods is a list of pods"),
-        ({"pods": [{}] * 1001}, "no more than 1000 pods"),
-        ({"drain": 5}, "drain is the name of a node, or a list of names"),
-        ({"drain": ["a", 5]}, "drain is the name of a node, or a list of names"),
-        ({"drain": ["a"] * 1001}, "no more than 1000 nodes can be drained"),
+        ({"pods": "all"}, "pods must be a list of pods"),
+        ({"pods": ["p"]}, "pods must be a list of pods"),
+        ({"pods": [{}] * 1001}, "at most 1000 are allowed"),
+        ({"drain": 5}, "drain must be the name of a node, or a list of names"),
+        ({"drain": ["a", 5]}, "drain must be the name of a node, or a list of names"),
+        ({"drain": ["a"] * 1001}, "at most 1000 nodes are allowed"),
     ],
 )
 def test_pods_and_drains_are_lists(body: JsonObject, message: str | None) -> None:
@@ -415,11 +417,11 @@ def test_a_drained_node_has_the_taint_of_cordoning_which_spread_constraints_hono
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"relabel": "n1 a=b"}, "relabel is a list of texts"),
-        ({"taint": [5]}, "taint is a list of texts"),
-        ({"delete": ["node/a"] * 1001}, "delete: no more than 1000 acts"),
-        ({"scale": ["x" * 40_000]}, "scale: an act has at most 32768 characters"),
-        ({"relabel": [f"n{n} " + "a=b " * 9 for n in range(900)]}, "no more than 8192 labels"),
+        ({"relabel": "n1 a=b"}, "relabel must be a list of strings"),
+        ({"taint": [5]}, "taint must be a list of strings"),
+        ({"delete": ["node/a"] * 1001}, "delete: at most 1000 entries"),
+        ({"scale": ["x" * 40_000]}, "scale: an entry may have at most 32768 characters"),
+        ({"relabel": [f"n{n} " + "a=b " * 9 for n in range(900)]}, "at most 8192 labels"),
         ({"relabel": ["n1 a"]}, "relabel 'n1 a': \"a\" is not KEY=VALUE or KEY-"),
         ({"delete": ["node/a", "no/a"]}, "it is named twice"),
         ({"relable": ["n1 a=b"]}, 'unknown field "relable"'),
@@ -440,10 +442,10 @@ def test_acts_are_read_at_the_door(body: JsonObject, message: str) -> None:
         ({"taint": ["n1 a-"]}, "n1 has no taint a"),
         ({"delete": ["pod/wbe"]}, 'there is no pod "default/wbe"; did you mean "default/web"'),
         ({"delete": ["node/n4"]}, 'there is no node "n4"'),
-        ({"scale": ["deployment/web=2"]}, "there is no Deployment default/web here"),
-        ({"scale": ["job/web=2"]}, "there is no Job default/web here"),
-        ({"scale": ["statefulset/web=2"]}, "there is no StatefulSet default/web here"),
-        ({"scale": ["rs/set=2000"]}, "one answer decides on at most 1000"),
+        ({"scale": ["deployment/web=2"]}, "the scheduler knows no Deployment default/web"),
+        ({"scale": ["job/web=2"]}, "the scheduler knows no Job default/web"),
+        ({"scale": ["statefulset/web=2"]}, "the scheduler knows no StatefulSet default/web"),
+        ({"scale": ["rs/set=2000"]}, "one answer covers at most 1000"),
         ({"scale": ["deployment/rolling=2"]}, "is being rolled out"),
         ({"scale": ["deployment/roling=2"]}, 'did you mean "rolling"'),
     ],

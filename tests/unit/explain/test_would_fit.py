@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stellwerk.explain.would_fit import WouldFit
+from stellwerk.framework.changes import request_less
 from stellwerk_simulation.cases.decide import Case
 from tests.support.answers import as_json
 from tests.support.builders import make_node, make_pod, owned
@@ -127,6 +128,33 @@ def over_zones(skew: int) -> dict[str, Any]:
         "labelSelector": {"matchLabels": {"app": "web"}},
     }
     return make_pod("new", labels={"app": "web"}, cpu="1", topologySpreadConstraints=[constraint])
+
+
+def test_the_likeliest_fix_comes_before_a_smaller_change_that_leaves_too_little() -> None:
+    gpu = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    nodes = [make_node("small", cpu="750m"), make_node("large", cpu="4", taints=[gpu])]
+    pod = make_pod("p", cpu="7")
+    found = texts({"id": "likely", "nodes": nodes, "pods": [], "pod": pod})
+    likely = found.index("tolerate dedicated=gpu:NoSchedule and request 4 instead of 7 CPU")
+    assert likely < found.index("request 0.75 instead of 7 CPU")
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "instead_of", "text"),
+    [
+        ("cpu", 3250, 7000, "request 3.25 instead of 7 CPU"),
+        ("cpu", 250, 500, "request 250m instead of 500m CPU"),
+        ("cpu", 4000, 6000, "request 4 instead of 6 CPU"),
+        ("memory", 512 << 20, 4 << 30, "request 0.5Gi instead of 4Gi memory"),
+        ("memory", 100 << 20, 4 << 30, "request 100Mi instead of 4Gi memory"),
+        ("example.com/gpu", 2, 3, "request 2 instead of 3 example.com/gpu"),
+        ("example.com/milli", 12345, 20000, "request 12345 instead of 20000 example.com/milli"),
+    ],
+)
+def test_amounts_of_one_change_have_one_unit(
+    resource: str, amount: int, instead_of: int, text: str
+) -> None:
+    assert request_less(resource, amount, instead_of).describe() == text
 
 
 def test_pods_that_are_too_many_in_a_zone_are_counted() -> None:
@@ -269,7 +297,7 @@ def test_what_was_not_tried_is_not_counted() -> None:
     pod = make_pod("web", nodeSelector={"disk": "ssd"})
     found = texts({"id": "labels", "nodes": nodes, "pod": pod})
     (text,) = [each for each in found if each.startswith("label ")]
-    assert text.endswith("or another: 32 would do on the 32 of 200 nodes that were tried")
+    assert text.endswith("or another: 32 would work, of 32 tried among 200 nodes")
 
 
 def test_a_pod_that_comes_back_or_has_a_budget_is_named_so() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.delivery import Delivery, KnownObject, KnownObjects
+from stellwerk.handlers.delivery import MAX_NAMED_PER_MINUTE, Delivery, KnownObject, KnownObjects
 from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 
@@ -277,6 +277,17 @@ def test_an_object_that_cannot_be_read_is_named_counted_and_not_read_again(
     ]
     assert bench.metrics.malformed_objects.labels("Pod").value == 1
     assert bench.marked == []
+
+
+def test_the_log_names_few_of_very_many_malformed_objects(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.events.error = lambda: ValueError("no spec")
+    for number in range(1000):
+        bench.delivery.deliver("ADDED", pod(f"{number}"))
+    assert len(caplog.messages) == MAX_NAMED_PER_MINUTE + 1
+    assert "counted, and not named for a minute" in caplog.messages[-1]
+    assert bench.metrics.malformed_objects.labels("Pod").value == 1000
 
 
 def test_a_failed_event_is_logged_counted_and_marked(

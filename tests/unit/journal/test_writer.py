@@ -36,7 +36,7 @@ def test_another_file_stays_as_it_is(tmp_path: Path, content: bytes, *, is_earli
     file = tmp_path / "j"
     other = part_before(file) if is_earlier else file
     other.write_bytes(content)
-    with pytest.raises(OSError, match=rf"{other.name} is there and is no journal"):
+    with pytest.raises(OSError, match=rf"{other.name} exists and is not a journal"):
         write_journal(file)
     assert other.read_bytes() == content
     assert is_earlier is not file.exists()
@@ -78,7 +78,7 @@ def test_links_and_what_is_no_file_are_refused(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with pytest.raises(OSError, match="link is a symbolic link"):
         write_journal(link)
-    with pytest.raises(OSError, match="pipe is no regular file"):
+    with pytest.raises(OSError, match="pipe is not a regular file"):
         write_journal(pipe)
     with pytest.raises(OSError, match="Is a directory"):
         write_journal(tmp_path)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from stellwerk.models.volumes import MANY_USES, MonitoredImage, PodVolume, parse_volumes
+from stellwerk.models.volumes import MAX_COUNTED_USES, MonitoredImage, PodVolume, parse_volumes
 
 if TYPE_CHECKING:
     from stellwerk_kube.json_values import JsonObject
@@ -19,16 +19,16 @@ def monitors(count: int) -> list[str]:
 
 
 def test_an_image_of_many_monitors_occupies_what_one_of_few_does() -> None:
-    many, few = image(monitors(MANY_USES + 1)), image(monitors(3))
+    many, few = image(monitors(MAX_COUNTED_USES + 1)), image(monitors(3))
     uses = many.usage_keys("default")
     assert isinstance(uses, MonitoredImage)
     assert set(uses) == set(many.disk_keys("rw"))
-    assert len(uses) == MANY_USES + 1
+    assert len(uses) == MAX_COUNTED_USES + 1
     assert set(few.usage_keys("default")) < set(uses)
 
 
 def test_it_contains_its_own_uses_and_no_others() -> None:
-    uses = image(monitors(MANY_USES + 1)).usage_keys("default")
+    uses = image(monitors(MAX_COUNTED_USES + 1)).usage_keys("default")
     assert ("rbd", "m7", "p", "i", "rw") in uses
     for other in (
         ("rbd", "x", "p", "i", "rw"),
@@ -42,14 +42,14 @@ def test_it_contains_its_own_uses_and_no_others() -> None:
 
 
 def test_equal_images_are_identical() -> None:
-    one, other = (image(monitors(MANY_USES + 1)) for _ in range(2))
+    one, other = (image(monitors(MAX_COUNTED_USES + 1)) for _ in range(2))
     assert one.disk_uses is other.disk_uses
-    assert image(monitors(MANY_USES + 2)).disk_uses is not one.disk_uses
-    assert image(monitors(MANY_USES + 1), readOnly=True).disk_uses is not one.disk_uses
+    assert image(monitors(MAX_COUNTED_USES + 2)).disk_uses is not one.disk_uses
+    assert image(monitors(MAX_COUNTED_USES + 1), readOnly=True).disk_uses is not one.disk_uses
 
 
 def test_whether_a_volume_occupies_any_of_some_keys() -> None:
-    for volume in (image(monitors(MANY_USES + 1)), image(monitors(9))):
+    for volume in (image(monitors(MAX_COUNTED_USES + 1)), image(monitors(9))):
         assert volume.uses_any("default", {("rbd", "m8", "p", "i", "rw"), ("iscsi", "a", "rw")})
         assert not volume.uses_any("default", {("rbd", "m8", "p", "i", "ro")})
     (claim,) = parse_volumes("pod", [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])

@@ -145,7 +145,7 @@ def test_no_more_victims_than_allowed() -> None:
             {"preemptionPolicy": "Never"}, "not eligible due to preemptionPolicy=Never.", id="never"
         ),
         pytest.param(
-            {}, "no pod of lower priority is in the way from another node.", id="no pod in the way"
+            {}, "no pod of lower priority on another node is in the way.", id="no pod in the way"
         ),
     ],
 )

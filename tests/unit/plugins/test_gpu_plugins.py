@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stellwerk.framework.interface import ScorePlugin
-from stellwerk.framework.types import CycleState
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
@@ -21,6 +21,7 @@ from stellwerk.plugins.gpu_packing import GpuPacking
 from stellwerk.plugins.gpu_share import GpuShare
 from stellwerk.snapshot.snapshot import NodeView
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
+from tests.support.memory_client import MemoryClient
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 
 TYPICAL = [
@@ -121,6 +122,19 @@ def test_pre_bind_writes_the_devices_into_the_pod() -> None:
     assert path == "/api/v1/namespaces/default/pods/p"
     assert body["metadata"]["annotations"] == {"gpu.stellwerk.dev/device-ids": "1,3"}
     assert body["metadata"]["uid"] == pod.uid
+
+
+def test_pre_bind_fails_for_a_pod_that_was_made_anew_under_its_name() -> None:
+    client = MemoryClient()
+    path = "/api/v1/namespaces/default/pods/p"
+    stranger = client.put(path, {"metadata": {"name": "p", "uid": "another"}})
+    plugin = make_plugin(GpuShare, client=client)
+    pod = gpu_pod_info("p", devices=2).with_node("n")
+    pod.gpu_devices = (1, 3)
+    status = asyncio.run(plugin.pre_bind(CycleState(), pod, "n"))
+    assert status.code is Code.ERROR
+    assert "metadata.uid" in status.reasons[0]
+    assert client.objects[path] == stranger
 
 
 # --- scores: figures worked out by hand from the definitions ------------------------------------

@@ -95,9 +95,16 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("make", "status", "health", "ready"), CASES)
+@pytest.mark.parametrize(("make", "health"), [(make, health) for make, _, health, _ in CASES])
+async def test_argo_cd_shows_what_the_profile_does(make: Callable[[], Any], health: str) -> None:
+    assert health_by_argo_cd(await make())[0] == health
+
+
+@pytest.mark.parametrize(
+    ("make", "status", "ready"), [(make, status, ready) for make, status, _, ready in CASES]
+)
 async def test_kstatus_reads_what_the_profile_does(
-    make: Callable[[], Any], status: str, health: str, ready: tuple[str, str]
+    make: Callable[[], Any], status: str, ready: tuple[str, str]
 ) -> None:
     profile = await make()
     assert kstatus(profile) == status
@@ -111,7 +118,6 @@ async def test_kstatus_reads_what_the_profile_does(
     if make not in (unseen, unseen_edit):
         generation = profile["metadata"]["generation"]
         assert {each["observedGeneration"] for each in conditions.values()} == {generation}
-    assert health_by_argo_cd(profile)[0] == health
 
 
 async def test_argo_cd_shows_the_reason_of_a_refusal() -> None:
@@ -132,6 +138,20 @@ def test_a_profile_that_lacks_what_it_names_is_not_ready(type_: str) -> None:
     mended = (type_, "True", "NothingFound", "")
     assert list(readiness_statements(accepted, active, [mended])) == [
         ("Ready", "True", "Serving", "pods")
+    ]
+
+
+def test_a_profile_whose_secrets_are_being_read_is_neither_ready_nor_stalled() -> None:
+    accepted, active = ("Accepted", "True", "Valid", ""), ("Active", "True", "Serving", "pods")
+    said = list(readiness_statements(accepted, active, [], is_known=False))
+    assert [(type_, status) for type_, status, _, _ in said] == [
+        ("Ready", "Unknown"),
+        ("Reconciling", "True"),
+    ]
+    refused = ("Accepted", "False", "Invalid", "wrong")
+    assert [each[0] for each in readiness_statements(refused, active, [], is_known=False)] == [
+        "Ready",
+        "Stalled",
     ]
 
 

@@ -66,7 +66,8 @@ class Cluster:
         return sorted(found, key=lambda each: int(each["revision"]))
 
     def weights(self) -> list[int]:
-        return [each["data"]["spec"]["weights"]["ImageLocality"] for each in self.revisions()]
+        specs = [each["data"].get("spec") for each in self.revisions()]
+        return [spec["weights"]["ImageLocality"] for spec in specs if spec is not None]
 
     def scheduled(self) -> list[str | None]:
         return [
@@ -280,6 +281,38 @@ async def test_a_revision_that_another_client_deleted_is_written_again() -> None
     await cluster.write(after=COUNT_SECONDS)
     assert cluster.weights() == [1]
     assert cluster.scheduled() == ["3"]
+
+
+def make_anew(cluster: Cluster, index: int) -> tuple[str, JsonObject]:
+    """Replace a revision by a stranger's object of its name; its path and what stands there."""
+    revision = cluster.revisions()[index]
+    path = f"{PATH}/{revision['metadata']['name']}"
+    metadata = {"name": revision["metadata"]["name"], "uid": "stranger", "labels": {"of": "other"}}
+    return path, cluster.client.put(path, {"revision": 1, "data": {}, "metadata": metadata})
+
+
+async def test_a_count_is_not_written_to_another_object_of_the_revision_s_name() -> None:
+    cluster = Cluster()
+    cluster.edit(**weighted(1))
+    await cluster.write()
+    path, stranger = make_anew(cluster, 0)
+    cluster.schedule(3)
+    await cluster.write(after=COUNT_SECONDS)
+    assert cluster.client.objects[path] == stranger
+
+
+async def test_another_object_of_an_old_revision_s_name_is_not_deleted() -> None:
+    cluster = Cluster()
+    for weight in range(KEPT_REVISIONS):
+        cluster.edit(**weighted(weight))
+        await cluster.write()
+    path, stranger = make_anew(cluster, 0)
+    cluster.edit(**weighted(KEPT_REVISIONS))
+    await cluster.write()
+    assert cluster.client.objects[path] == stranger
+    await cluster.write(after=HISTORY_RETRY_SECONDS)
+    assert cluster.client.objects[path] == stranger
+    assert cluster.weights()[-1:] == [KEPT_REVISIONS]
 
 
 async def test_a_huge_spec_is_noted_without_its_text() -> None:

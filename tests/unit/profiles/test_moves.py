@@ -125,7 +125,7 @@ def test_a_pod_waits_for_a_namespace_that_comes_late() -> None:
         await eventually(lambda: world.condition("p"))
         assert world.condition("p") == (
             "SchedulerError",
-            'waiting to see the namespace "default", whose labels select a profile',
+            'waiting for the namespace "default", whose labels select a profile',
         )
         world.apply(make_namespace("default", team="batch"))
         await eventually(lambda: world.node_of("p") == "n")
@@ -197,7 +197,7 @@ def test_two_selectors_that_match_a_pod_say_so_with_its_number() -> None:
         assert scheduled(world) == {"old": 2, "new": 0}
         await world.status.write_changed()
         for profile, message in (
-            ("old", 'the younger SchedulerProfile "new" matches 1 pod of this selector, too'),
+            ("old", 'the younger SchedulerProfile "new" also matches 1 pod of this selector'),
             ("new", 'the older SchedulerProfile "old" got 1 pod of this selector'),
         ):
             assert overlapping(world, profile) == ("True", "SelectorsOverlap", message)
@@ -408,7 +408,7 @@ def test_credentials_in_a_profile_are_a_condition_until_they_are_gone() -> None:
         world.apply(make_profile("plain", created=1))
         await eventually(lambda: credentials_of(world, "gpu")[0] == "True")
         message = credentials_of(world, "gpu")[1]
-        assert message.startswith("spec.extenders[0].urlPrefix: readable to all")
+        assert message.startswith("spec.extenders[0].urlPrefix: all who may read")
         assert "hunter2" not in str(world.profile("gpu").get("conditions"))
         assert credentials_of(world, "plain") == ("", "")
         world.apply(make_profile("gpu", generation=2))

@@ -237,3 +237,26 @@ async def test_a_group_is_placed_though_no_shadow_can_look(
         await quiet(60)
         assert (found(world)["compared"], found(world)["failed"]) == (0, 1)
         assert all(world.node_of(f"g{number}") for number in range(2))
+
+
+async def test_a_shadow_reads_no_numbers_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = {
+        "type": "Prometheus",
+        "address": "http://prometheus",
+        "secretRef": {"namespace": "stellwerk", "name": "token"},
+    }
+    by_load: dict[str, Any] = {
+        "plugins": {"score": {"enabled": [{"name": "TargetLoadPacking"}]}},
+        "pluginConfig": [{"name": "TargetLoadPacking", "args": {"metricProvider": provider}}],
+    }
+    async with running() as world:
+        followed = list[str]()
+        monkeypatch.setattr(
+            world.operator.sources, "follow", lambda source: followed.append(source.name)
+        )
+        world.apply(make_profile("s"), make_shadow(**by_load), make_node("n", cpu="4"))
+        await schedule(world, 2)
+        assert found(world)["compared"] == 2
+        assert followed == []
+        world.apply(make_profile("serving", **by_load))
+        assert len(followed) == 1, "a profile that serves reads them"

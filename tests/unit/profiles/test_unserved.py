@@ -165,6 +165,6 @@ def test_a_popped_and_skipped_pod_that_is_deleted_is_in_no_list() -> None:
         assert found is not None
         answer = finished(found)
         assert (answer.state, answer.queue) == ("terminating", None)
-        assert "holds no room" in str(answer.note)
+        assert "takes no room" in str(answer.note)
 
     play(flow)

@@ -147,8 +147,13 @@ async def test_profiles_show_the_conditions_of_their_objects() -> None:
             for each in answer["objects"]
         }
         assert conditions == {
-            "stellwerk": {"Accepted": "True", "Active": "True"},
-            "broken": {"Accepted": "False", "Active": "False"},
+            "stellwerk": {"Accepted": "True", "Active": "True", "Ready": "True"},
+            "broken": {
+                "Accepted": "False",
+                "Active": "False",
+                "Ready": "False",
+                "Stalled": "True",
+            },
         }
 
 
@@ -543,6 +548,6 @@ async def test_a_turn_that_nobody_takes_is_the_next_ones() -> None:
 async def test_an_answer_ends_after_so_much_computing_and_says_so() -> None:
     async with explaining_port(computed_seconds=0.0) as answers:
         await two_nodes(answers)
-        said = (422, "the answer ends here: it has taken 0 s of computing\n")
+        said = (422, "the answer is cut off here: it has taken 0 s of computing\n")
         assert await answers.post("/what-if", {"drain": "small"}) == said
         assert await answers.get("/explain/default/large") == said

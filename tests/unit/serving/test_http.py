@@ -148,7 +148,7 @@ async def test_the_watchdog_of_leader_election_fails_readyz_and_healthz_but_not_
 
 async def test_without_tls_only_the_machine_itself_is_served() -> None:
     server = HttpServer(Probes(), lambda: b"", list)
-    with pytest.raises(ConfigurationError, match="plain HTTP is for this machine alone"):
+    with pytest.raises(ConfigurationError, match="plain HTTP is only for this machine"):
         await server.start("0.0.0.0:0")
 
 

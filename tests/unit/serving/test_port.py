@@ -342,7 +342,7 @@ async def test_an_authority_whose_file_goes_is_trusted_no_more(
         while len(changes) < 2:  # noqa: ASYNC110 a task that is looked at
             await asyncio.sleep(0.01)
     assert certificate.context.verify_mode == ssl.CERT_NONE
-    assert "client certificates are trusted no more" in caplog.text
+    assert "client certificates are no longer trusted" in caplog.text
     file.write_bytes(self_signed("one", CLOCK.now()))
     async with asyncio.timeout(5):
         while len(changes) < 3:  # noqa: ASYNC110 a task that is looked at
@@ -401,7 +401,7 @@ async def put(url: str, body: bytes) -> tuple[int, str]:
 
 
 async def test_a_level_holds_from_the_answer_on(url: str, root_level: logging.Logger) -> None:
-    assert await put(url, b"debug") == (200, "the log level is debug from here on\n")
+    assert await put(url, b"debug") == (200, "the log level is now debug\n")
     assert root_level.level == logging.DEBUG
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         assert await answer.text() == "debug\n"

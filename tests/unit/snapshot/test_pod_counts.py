@@ -1,7 +1,7 @@
 """A pod with very many volumes is counted as a whole, and found by each of them."""
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.volumes import MANY_USES
+from stellwerk.models.volumes import MAX_COUNTED_USES
 from stellwerk.snapshot.pod_counts import VolumeUsers
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import pod_info
@@ -12,8 +12,8 @@ def claim(name: str, number: int = 0) -> JsonObject:
 
 
 def pod_of_many(name: str = "huge", **metadata: str) -> PodInfo:
-    many = [claim(f"c{number}", number) for number in range(MANY_USES)]
-    return pod_info(name, volumes=[*many, claim("c0", MANY_USES)], **metadata)
+    many = [claim(f"c{number}", number) for number in range(MAX_COUNTED_USES)]
+    return pod_info(name, volumes=[*many, claim("c0", MAX_COUNTED_USES)], **metadata)
 
 
 def test_it_counts_as_often_as_its_volumes_name_a_claim() -> None:
@@ -25,13 +25,14 @@ def test_it_counts_as_often_as_its_volumes_name_a_claim() -> None:
     users.count_pod(3, small, 1)
     users.count_pod(4, huge, 1)
     first, last, other = (
-        ("persistentVolumeClaim", "default", name) for name in ("c0", f"c{MANY_USES - 1}", "x")
+        ("persistentVolumeClaim", "default", name)
+        for name in ("c0", f"c{MAX_COUNTED_USES - 1}", "x")
     )
     assert users.rows(first) == {3: 3, 4: 2}
     assert users.rows(last) == {3: 1, 4: 1}
     assert not users.rows(other)
     assert users.on_row(3)[first] == 3
-    assert len(list(users.keys())) == MANY_USES
+    assert len(list(users.keys())) == MAX_COUNTED_USES
     users.count_pod(3, huge, -1)
     assert users.on_row(3) == {first: 1}
     assert users.rows(last) == {4: 1}

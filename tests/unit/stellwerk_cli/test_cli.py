@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -338,6 +339,28 @@ def test_nothing_that_a_terminal_would_obey_leaves_a_command(
     for text in (written.out, written.err):
         assert text.count("title") >= 3
         assert all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["help"]])
+def test_the_program_alone_lists_its_commands_in_groups(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    groups = re.findall(r"^([a-z ]+):\n((?:  .*\n)+)", printed, re.MULTILINE)
+    assert [title for title, _ in groups][:3] == [
+        "look at a cluster",
+        "predict a change",
+        "try it on this machine",
+    ]
+    listed = [re.findall(r"^  (\S+)", text, re.MULTILINE) for _, text in groups]
+    assert listed[0][:2] == ["explain", "queue"]
+    every = [name for group in listed for name in group]
+    assert sorted(every) == sorted([*cli._COMMANDS, "help"])  # noqa: SLF001 all of them
 
 
 @pytest.mark.parametrize("name", sorted(cli._COMMANDS))  # noqa: SLF001 every command that there is

@@ -53,8 +53,8 @@ def test_incidents_reach_a_served_cluster(
     ("content", "says"),
     [
         pytest.param(None, "No such file", id="there is none"),
-        pytest.param("clusters: 3", "no kubeconfig of this command", id="another file"),
-        pytest.param("a: [", "no kubeconfig of this command", id="no YAML"),
+        pytest.param("clusters: 3", "not a kubeconfig of this command", id="another file"),
+        pytest.param("a: [", "not a kubeconfig of this command", id="no YAML"),
     ],
 )
 def test_a_kubeconfig_that_leads_nowhere_is_a_mistake(

@@ -176,7 +176,7 @@ async def test_an_edit_after_an_interruption_is_not_overwritten() -> None:
     active = stored.objects[f"{PATH}/packing"]
     edited = {**active["spec"], "weights": {"NodeResourcesFit": 9}}
     stored.put(f"{PATH}/packing", {**active, "spec": edited})
-    with pytest.raises(SchedulerError, match="is not what a promotion writes"):
+    with pytest.raises(SchedulerError, match="does not match these profiles"):
         await promote(stored, "next")
     assert specs(stored) == [edited, SHADOW]
 
@@ -238,7 +238,7 @@ async def test_what_no_promotion_has_written_is_not_resumed(annotation: str) -> 
     stored = client()
     shadow = stored.objects[f"{PATH}/next"]
     shadow["metadata"]["annotations"] = {PROMOTION_ANNOTATION: annotation}
-    with pytest.raises(SchedulerError, match="is not what a promotion writes"):
+    with pytest.raises(SchedulerError, match="does not match these profiles"):
         await promote(stored, "next")
     assert specs(stored) == [ACTIVE, SHADOW]
 

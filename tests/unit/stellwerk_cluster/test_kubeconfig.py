@@ -39,7 +39,7 @@ PRODUCTION = yaml.safe_dump(
 def test_a_file_that_is_no_kubeconfig_is_refused_and_stays(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config"
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=r"config is there and is no kubeconfig: .*force"):
+    with pytest.raises(ConfigurationError, match=r"config exists and is not a kubeconfig: .*force"):
         KubeconfigFile(path)
     assert path.read_bytes() == content
     file = KubeconfigFile(path, force=True)
@@ -60,7 +60,9 @@ def test_entries_of_these_names_and_other_making_are_refused(
 ) -> None:
     path = tmp_path / "config"
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="has entries named stellwerk that are none of"):
+    with pytest.raises(
+        ConfigurationError, match="has entries named stellwerk that this command did not write"
+    ):
         KubeconfigFile(path)
     assert path.read_bytes() == content
     forced = KubeconfigFile(path, force=True)
@@ -79,7 +81,7 @@ def test_links_and_what_is_no_file_are_refused_also_with_force(tmp_path: Path) -
         with pytest.raises(ConfigurationError, match=r"cannot write .*: it is a symbolic link"):
             KubeconfigFile(link, force=force)
         for path in (pipe, tmp_path):
-            with pytest.raises(ConfigurationError, match="it is no regular file"):
+            with pytest.raises(ConfigurationError, match="it is not a regular file"):
                 KubeconfigFile(path, force=force)
     assert target.read_bytes() == PRODUCTION
 
@@ -220,7 +222,7 @@ def test_of_two_that_begin_together_one_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config"
     first, second = KubeconfigFile(path), KubeconfigFile(path)
     first.write(CONTENT)
-    with pytest.raises(ConfigurationError, match="another file is there by now"):
+    with pytest.raises(ConfigurationError, match="another file is there now"):
         second.write(CONTENT + b"\n")
     second.remove()
     assert path.read_bytes() == CONTENT
@@ -248,6 +250,6 @@ def test_what_is_put_in_the_place_of_a_left_file_stays(tmp_path: Path) -> None:
     file = KubeconfigFile(path)
     (tmp_path / "new").write_bytes(PRODUCTION)
     (tmp_path / "new").replace(path)
-    with pytest.raises(ConfigurationError, match="another file is there by now"):
+    with pytest.raises(ConfigurationError, match="another file is there now"):
         file.write(CONTENT)
     assert path.read_bytes() == PRODUCTION

@@ -164,7 +164,9 @@ def test_patch_releases_are_written_as_they_are_read() -> None:
 def test_patch_releases_of_another_version_of_stellwerk() -> None:
     assert patches_of("1.36.4,1.37.99,1.99.1") == {OLD: 4, NEW: NEWEST_PATCHES[NEW]}
     assert patches_of("")[OLD] == RECORDED.patch
-    with pytest.raises(ConfigurationError, match=r"'1\.36' is no patch release such as 1\.36\.2"):
+    with pytest.raises(
+        ConfigurationError, match=r"'1\.36' is not a patch release such as 1\.36\.2"
+    ):
         patches_of("1.36")
 
 

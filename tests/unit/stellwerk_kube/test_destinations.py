@@ -64,7 +64,7 @@ def test_a_service_is_called_by_its_whole_name(url: str, name: str) -> None:
 )
 def test_in_a_cluster_all_else_needs_the_flag(url: str) -> None:
     said = in_cluster().refusal(url)
-    assert "--extender-allow" in said or said == "it is no URL"
+    assert "--extender-allow" in said or said == "it is not a URL"
 
 
 NEVER = [

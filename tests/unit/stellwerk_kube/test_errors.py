@@ -29,6 +29,15 @@ def test_status_decides_the_class(status: int | None, expected: type[ApiError]) 
     assert type(error) is expected
 
 
+def test_a_patch_with_the_uid_of_another_object_is_a_conflict() -> None:
+    # As recorded: a patch with a uid gets 422, where a deletion with one gets 409.
+    message = 'Pod "a" is invalid: metadata.uid: Invalid value: "22": field is immutable'
+    error = api_error("patch the status of default/a", 422, "Invalid", message)
+    assert type(error) is Conflict
+    other = 'Pod "a" is invalid: spec: Invalid value: "metadata.uid": field is immutable'
+    assert type(api_error("patch", 422, "Invalid", other)) is ApiError
+
+
 def test_message_has_act_object_and_reason() -> None:
     error = api_error("bind default/web to node-7", 409, "Conflict", "pod is already assigned")
     assert str(error) == "cannot bind default/web to node-7: 409 pod is already assigned"

@@ -14,10 +14,17 @@ KNOWN = ["NodeResourcesFit", "SchedulingGates", "SelectorSpread", "score", "Imag
         pytest.param("noderesourcesfit", "NodeResourcesFit", id="in lower case"),
         pytest.param("ImageLocalty", "ImageLocality", id="another"),
         pytest.param("scoring", "score", id="another ending"),
+        pytest.param("scroe", "score", id="two letters are swapped"),
+        pytest.param("NodeResourcesFti", "NodeResourcesFit", id="swapped at the end"),
     ],
 )
 def test_a_near_name_is_suggested(name: str, meant: str) -> None:
     assert suggestion(name, KNOWN) == f'; did you mean "{meant}"?'
+
+
+@pytest.mark.parametrize("name", ["bgi", "ibg"])
+def test_swapped_letters_of_a_short_name_are_one_mistake(name: str) -> None:
+    assert suggestion(name, ["big"]) == '; did you mean "big"?'
 
 
 @pytest.mark.parametrize(

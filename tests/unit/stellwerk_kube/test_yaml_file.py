@@ -212,7 +212,7 @@ def test_an_export_of_the_simulator_is_read(tmp_path: Path) -> None:
         ),
         ("replicas: {{ .Values.replicas }}\n", "a template"),
         ("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n", "a template"),
-        ("- a\n- b\n", "a document is no object"),
+        ("- a\n- b\n", "a document must be an object"),
         ('{"a": 1}\n{"b": \n', "not YAML"),
     ],
 )

@@ -53,7 +53,7 @@ def test_they_are_named_on_the_command_line(
     assert simulate(tmp_path, make_node("n"), make_pod("p"), written, read) == 0
     error = capsys.readouterr().err
     assert error == (
-        "stellwerk: simulated without 2 ConfigMap\nstellwerk: decided as Kubernetes 1.37.1\n"
+        "stellwerk: simulated without 2 ConfigMap\nstellwerk: decisions follow Kubernetes 1.37.1\n"
     )
 
 
@@ -236,8 +236,9 @@ def test_what_is_not_there_is_named_with_the_pod_that_waits_for_it(
     assert simulate(tmp_path, make_node("n"), *pods, *devices(2), profile=str(profile)) == 0
     printed = capsys.readouterr()
     assert printed.err == (
-        "stellwerk: 2 of 2 pods name what is not there and wait for it, such as default/a for "
-        "PodGroup g\nstellwerk: decided as Kubernetes 1.37.1\n"
+        "stellwerk: 2 of 2 pods name objects that do not exist and wait for them, such as "
+        "default/a for "
+        "PodGroup g\nstellwerk: decisions follow Kubernetes 1.37.1\n"
     )
     assert "waiting for the pod group" in printed.out
     assert placed(printed.out) == 0
@@ -253,7 +254,7 @@ def test_claims_that_were_made_for_pods_are_made_anew_where_their_template_is_no
     pod["status"] = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}
     assert simulate(tmp_path, make_node("n"), pod, generated, of_class, of_node) == 0
     printed = capsys.readouterr()
-    assert printed.err == "stellwerk: decided as Kubernetes 1.37.1\n"
+    assert printed.err == "stellwerk: decisions follow Kubernetes 1.37.1\n"
     assert placed(printed.out) == 1
 
 

@@ -32,7 +32,7 @@ def test_a_difference_within_the_interval_is_none() -> None:
 def test_one_seed_gives_no_interval() -> None:
     found = of_nodes(differences(runs(10), runs(8)))
     assert found.half_width is None
-    assert found.verdict == "one seed tells nothing"
+    assert found.verdict == "one seed shows nothing"
 
 
 def test_figures_that_a_run_does_not_have_are_left_out() -> None:

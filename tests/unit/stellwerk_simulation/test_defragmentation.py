@@ -36,7 +36,7 @@ class Plans:
         self._printed.readouterr()
         assert self.status(objects, *options) == 0
         printed = self._printed.readouterr()
-        assert printed.err.splitlines()[-1].startswith("stellwerk: decided as Kubernetes 1.")
+        assert printed.err.splitlines()[-1].startswith("stellwerk: decisions follow Kubernetes 1.")
         return printed.out
 
     def refused(self, objects: Sequence[JsonObject], *options: str) -> str:
@@ -126,7 +126,7 @@ def test_what_stays(
     objects[2]["metadata"].pop("ownerReferences")
     said = plans.held(objects, "--free", "nodes=1", "--cordon", *options)
     assert "no plan of at most 10 moves was found" in said
-    assert "not proved" in said
+    assert "the search is limited" in said
     assert reason in said
 
 
@@ -236,13 +236,13 @@ def test_what_is_free_already_needs_no_move(
 ) -> None:
     objects = [gpu_node("a", 4), replica("one", "a", requests={DEVICES: "1"})]
     assert plans.status(objects, "--free", "gpus=3") == 0
-    assert "nothing has to move: a has 3 whole GPUs idle" in capsys.readouterr().out
+    assert "no pod has to move: a has 3 whole GPUs idle" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param(("--free", "gpus=5"), f"so many {DEVICES}, the most is 4", id="GPUs"),
+        pytest.param(("--free", "gpus=5"), f"that many {DEVICES}; the most is 4", id="GPUs"),
         pytest.param(("--free", "nodes=2"), "of 1 nodes 0 are empty", id="nodes"),
     ],
 )
@@ -276,7 +276,9 @@ def test_the_plan_as_a_table(plans: Plans, capsys: pytest.CaptureFixture[str]) -
     [
         pytest.param(("--free", "disks=1"), "expected nodes=N or gpus=N", id="an unknown goal"),
         pytest.param(("--free", "nodes=0"), "expected nodes=N or gpus=N", id="nothing to free"),
-        pytest.param(("--free", "nodes=1", "--apply"), "and not of a file", id="no cluster"),
+        pytest.param(
+            ("--free", "nodes=1", "--apply"), "a live cluster, not a file", id="no cluster"
+        ),
         pytest.param(("--free", "gpus=1"), f"no node offers {DEVICES}", id="no GPUs"),
     ],
 )

@@ -68,7 +68,9 @@ def test_pods_that_fit_no_node_are_named(tmp_path: Path) -> None:
     pods = tmp_path / "pods.csv"
     pods.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\nbig,999000,1,0,0\nok,1,1,1,1\n")
     [remark] = Experiment.read(DATA / "nodes.csv", pods, None).remarks()
-    assert remark == "1 of 2 pods fit no node even if it is empty and are dropped, big among them"
+    assert remark == (
+        "1 of 2 pods fit on no node, not even an empty one, and are dropped, big among them"
+    )
     assert experiment().remarks() == []
 
 

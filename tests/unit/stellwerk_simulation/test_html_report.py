@@ -100,7 +100,7 @@ def test_what_is_written_takes_the_place_of_its_like_alone(
     capsys.readouterr()
     path.write_text("mine\n")
     assert main(command) == 2
-    problem = f"stellwerk: {option} {path}: is there and was not written by Stellwerk\n"
+    problem = f"stellwerk: {option} {path}: exists and was not written by Stellwerk\n"
     assert capsys.readouterr().err == problem
     assert path.read_text() == "mine\n"
 

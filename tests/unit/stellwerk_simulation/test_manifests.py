@@ -109,7 +109,7 @@ def test_arrivals_and_departures_of_manifests(tmp_path: Path) -> None:
     [
         ("{", r"pods\.json, line 1, column 2: not JSON"),
         ('{"kind": "List", "items": []}', r"pods\.json: there is no Pod"),
-        ('{"kind": "List", "items": [4]}', r"an item of a List is no object"),
+        ('{"kind": "List", "items": [4]}', r"an item of a List is not an object"),
         (
             '{"kind": "Pod", "metadata": {"name": "a", "annotations": {"'
             + RUNS
@@ -126,7 +126,7 @@ def test_arrivals_and_departures_of_manifests(tmp_path: Path) -> None:
         ),
         (
             json.dumps({"kind": "PodList", "items": [make_pod("a"), make_pod("a")]}),
-            r"pods\.json: Pod default/a stands there twice",
+            r"pods\.json: Pod default/a occurs twice",
         ),
     ],
 )

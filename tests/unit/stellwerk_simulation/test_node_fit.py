@@ -158,7 +158,7 @@ def test_a_shape_with_a_capacity_alone_offers_all_of_it(
     ("shapes", "problem"),
     [
         ([shape("a", "4", "1"), make_node("b")], "b: no hourly price, where other shapes have one"),
-        ([shape("a", "4", "1"), shape("a", "8", "2")], "Node a stands there twice"),
+        ([shape("a", "4", "1"), shape("a", "8", "2")], "Node a occurs twice"),
     ],
 )
 def test_shapes_that_cannot_be_used(
@@ -232,8 +232,8 @@ def test_pods_that_no_node_would_help_are_left_out_by_name(
     done = run(parser.parse_args(asked), lambda *_: objects, lambda *_: 1, lambda *_: None)
     out = capsys.readouterr().out
     assert done == 0
-    assert "1 pod was placed on them in a simulation, which counts no free room" in out
-    assert "not looked at: 2 pods" in out
+    assert "1 pod was placed on them in a simulation, which ignores free room" in out
+    assert "not examined: 2 pods" in out
     assert "default/gated: scheduling gates hold it back: wait" in out
     assert "default/other: it waits for another scheduler: another" in out
 
@@ -377,7 +377,7 @@ def test_a_claim_says_in_which_zone_its_pod_can_be(
     found = json.loads(capsys.readouterr().out)
     assert found["placed"] == 1
     [assumed] = found["assumed"]
-    assert "not in the input, of default/zoned are left aside" in assumed
+    assert "missing in the input, of default/zoned are ignored" in assumed
 
 
 def test_new_nodes_have_room_for_volumes_of_drivers_that_publish_theirs(
@@ -410,7 +410,7 @@ def test_new_nodes_have_room_for_volumes_of_drivers_that_publish_theirs(
     found = json.loads(capsys.readouterr().out)
     assert found["nodes"] == {"n": 1}
     [assumed] = found["assumed"]
-    assert assumed.startswith("new nodes are taken to have room for every volume of local: ")
+    assert assumed.startswith("new nodes are assumed to have room for every volume of local: ")
 
 
 class PassingClock(VirtualClock):
@@ -431,5 +431,5 @@ def test_the_time_limit_holds_for_the_whole_search() -> None:
     late = fit(pods, shapes, profile, 150.0, clock=PassingClock())
     assert late.placed + len(late.unplanned) == 40
     assert "the search ended after 150 s: there may be a cheaper plan" in late.assumed
-    assert set(late.unplanned.values()) == {"the time was over before a node was found for it"}
+    assert set(late.unplanned.values()) == {"the time ran out before a node was found for it"}
     assert list(fit(pods, shapes, profile, 1e6, clock=PassingClock()).counts) == [40]

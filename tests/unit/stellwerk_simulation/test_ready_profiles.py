@@ -55,7 +55,7 @@ def test_planned_patterns_allocate_more_than_gradient_descent() -> None:
     [
         ("kind: Deployment", "a Deployment is no SchedulerProfile"),
         ("kind: SchedulerProfile\n---\nkind: SchedulerProfile", "one SchedulerProfile is expected"),
-        ("", "there is no manifest in it"),
+        ("", "it contains no manifest"),
         ("a: [", "line 2, column 1: not YAML"),
     ],
 )

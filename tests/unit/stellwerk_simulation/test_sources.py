@@ -77,7 +77,7 @@ def test_a_recording_is_simulated(
     command = ["simulate", "--nodes", file, "--pods", file, "--profile", "default", "--jobs", "1"]
     assert main([*command, *arguments]) == 0
     printed = capsys.readouterr()
-    assert printed.err == "stellwerk: decided as Kubernetes 1.37.1\n"
+    assert printed.err == "stellwerk: decisions follow Kubernetes 1.37.1\n"
     assert printed.out.splitlines()[1].split()[:4] == ["default", "42", "3", placed]
 
 

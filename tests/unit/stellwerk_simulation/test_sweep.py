@@ -148,12 +148,12 @@ def test_a_run_is_known_by_what_goes_into_it(
             id="key of a cluster",
         ),
         pytest.param({"clusters": [{"name": "a"}]}, "clusters[0]: nodes is missing", id="missing"),
-        pytest.param({"clusters": []}, "clusters: a list is expected", id="empty list"),
+        pytest.param({"clusters": []}, "clusters: expected a list", id="empty list"),
         pytest.param({"profiles": ["fgdd"]}, "no profile 'fgdd'; did you mean \"fgd\"?", id="name"),
-        pytest.param({"profiles": ["fgd", "fgd"]}, "'fgd' stands there twice", id="twice"),
+        pytest.param({"profiles": ["fgd", "fgd"]}, "'fgd' occurs twice", id="twice"),
         pytest.param({"profiles": ["gone.yaml"]}, "gone.yaml: No such file", id="no file"),
-        pytest.param({"seeds": ["one"]}, "seeds: 'one' is no number from 1 to", id="no number"),
-        pytest.param({"seeds": {"from": 5, "to": 2}}, "seeds: 5 to 2 are none", id="no range"),
+        pytest.param({"seeds": ["one"]}, "seeds: 'one' is not a number from 1 to", id="no number"),
+        pytest.param({"seeds": {"from": 5, "to": 2}}, "seeds: 5 to 2 is empty", id="no range"),
         pytest.param({"compare": [["default", "x"]]}, "compare: 'x' is none of", id="compare"),
         pytest.param(
             {"clusters": [{"name": "a", "nodes": "x.csv", "pods": "x.csv"}]},
@@ -197,7 +197,7 @@ def test_a_cluster_file_that_is_cut_off_is_one_line(
 @pytest.mark.parametrize(
     ("executor", "said"),
     [
-        ("nothing", "is neither processes, nor dask:ADDRESS, nor MODULE:NAME"),
+        ("nothing", "is neither processes, nor dask:ADDRESS, nor the MODULE:NAME"),
         ("no.such.module:name", "ModuleNotFoundError"),
         (THREADS.replace(":threads", ":no_executor"), "has no submit"),
         (THREADS.replace(":threads", ":unreachable"), "OSError: connection refused"),
@@ -215,7 +215,11 @@ def test_an_executor_that_cannot_be_had_is_one_line(
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     made = Sweep.of(read_grid(grid_of(tmp_path)))
     task = SweepTask(made.runs[0], made.experiments["small"], version="9.9")
-    with pytest.raises(ConfigurationError, match=r"a worker has Stellwerk .*, .* one of 9\.9"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"a worker has Stellwerk .*but the sweep was "
+        r"started with 9\.9",
+    ):
         run_task(task)
 
 
@@ -227,7 +231,7 @@ def test_a_file_of_another_grid_or_of_something_else_is_refused_and_kept(
     before = results.read_bytes()
     capsys.readouterr()
     assert sweep(grid_of(tmp_path, profiles=["default"])) == 2
-    assert "holds the results of another grid" in capsys.readouterr().err
+    assert "has the results of another grid" in capsys.readouterr().err
     assert results.read_bytes() == before
     other = tmp_path / "other"
     other.write_text("no database at all, but long enough to be looked at" * 20)
@@ -236,7 +240,7 @@ def test_a_file_of_another_grid_or_of_something_else_is_refused_and_kept(
     with closing(sqlite3.connect(other.with_suffix(".db"))) as database:
         database.executescript("CREATE TABLE mine (a)")
     assert sweep(grid_of(tmp_path), "--results", str(other.with_suffix(".db"))) == 2
-    assert "is no file of results of a sweep" in capsys.readouterr().err
+    assert "is not a results file of a sweep" in capsys.readouterr().err
 
 
 def test_runs_before_a_broken_one_are_kept(
@@ -281,7 +285,7 @@ def test_options_that_the_grid_says_are_refused(
         assert sweep(grid_of(tmp_path), *arguments) == 2
         assert "with --sweep" in capsys.readouterr().err
     assert main(["simulate", "--executor", "processes"]) == 2
-    assert "--executor goes with --sweep" in capsys.readouterr().err
+    assert "--executor needs --sweep" in capsys.readouterr().err
 
 
 def test_the_progress_counts_runs_and_not_those_that_were_there_before() -> None:

@@ -65,7 +65,7 @@ def test_xz_files_are_unpacked(tmp_path: Path) -> None:
         (NODES + "n3,1,1,1,T4,more\n", "line 4: more fields than columns"),
         (NODES + "n\0,1,1,1,T4\n", "line 4, column sn: 'n\\x00' cannot be a name"),
         (NODES + "n" * 254 + ",1,1,1,T4\n", "column sn: 'nnn"),
-        ("sn," + NODES, "line 1: the column sn stands there twice"),
+        ("sn," + NODES, "line 1: the column sn occurs twice"),
         (NODES + '"n3,1,1,1,T4\n', "unexpected end of data"),
     ],
 )

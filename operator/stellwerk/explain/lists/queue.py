@@ -98,8 +98,9 @@ def queue_page(
         result = replace(result, groups=shown, groups_total=len(rows))
     else:
         if order.sort:
-            rows = yield from _sorted([_Group(entry) for entry in wanted], order)
-            wanted = [row.longest for row in rows]
+            alone = yield from _alone(wanted)
+            alone = yield from _sorted(alone, order)
+            wanted = [row.longest for row in alone]
         else:
             wanted.sort(key=tried_order)
             yield
@@ -126,16 +127,14 @@ def _written(rows: Iterable[_Row], write: Callable[[_Row], _Item]) -> Steps[list
 
 
 @dataclass(slots=True)
-class _Group:
-    """Pods that are one row."""
+class _PodRow:
+    """One pod as a row, or what a row of several has in common with it."""
 
     longest: QueuedPod
     """The one that waits longest."""
     key: str = ""
     """NAMESPACE/KIND/NAME of the controller; empty: none made the one pod."""
     pods: int = 1
-    queues: Counter[str] = field(default_factory=Counter)
-    profiles: set[str] = field(default_factory=set)
     priority: int = 0
     attempts: int = 0
     created: str = ""
@@ -143,6 +142,14 @@ class _Group:
     def __post_init__(self) -> None:
         self.priority, self.attempts = self.longest.newest.priority, self.longest.attempts
         self.created = self.longest.newest.created
+
+
+@dataclass(slots=True)
+class _Group(_PodRow):
+    """Pods of one controller that are one row."""
+
+    queues: Counter[str] = field(default_factory=Counter)
+    profiles: set[str] = field(default_factory=set)
 
 
 def _by_controller(entries: Iterable[QueuedPod]) -> Steps[list[_Group]]:
@@ -169,9 +176,20 @@ def _by_controller(entries: Iterable[QueuedPod]) -> Steps[list[_Group]]:
     return list(groups.values())
 
 
+def _alone(entries: Iterable[QueuedPod]) -> Steps[list[_PodRow]]:
+    """Each pod as a row of its own."""
+    rows = []
+    for number, entry in enumerate(entries):
+        if number % MAX_ENTRIES_PER_STEP == MAX_ENTRIES_PER_STEP - 1:
+            yield
+        rows.append(_PodRow(entry))
+    return rows
+
+
+_Sortable = TypeVar("_Sortable", bound=_PodRow)
 _Value: TypeAlias = Any
 """A number or a text: what a column is sorted by."""
-_SORTS: Final[Mapping[str, Callable[[_Group], _Value]]] = {
+_SORTS: Final[Mapping[str, Callable[[_PodRow], _Value]]] = {
     "name": lambda row: natural_order(row.key.partition("/")[2] or row.longest.newest.name),
     "reason": lambda row: ",".join(sorted(row.longest.rejector_plugins)),
     "pods": lambda row: -row.pods,
@@ -186,7 +204,7 @@ _SORTS: Final[Mapping[str, Callable[[_Group], _Value]]] = {
 """Of numbers and times the largest come first, of names the first of the alphabet."""
 
 
-def _sorted(rows: list[_Group], order: QueueOrder) -> Steps[list[_Group]]:
+def _sorted(rows: list[_Sortable], order: QueueOrder) -> Steps[list[_Sortable]]:
     """The rows in the order of a column; rows that are equal there by name."""
     value = _SORTS[order.column or "pods"]
     keyed: list[tuple[_Value, str, int]] = []

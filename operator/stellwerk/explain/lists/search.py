@@ -4,13 +4,13 @@ The operator's port serves it to the page. Invariant: the search goes on in step
 objects than the answer has.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nsmallest
 from itertools import chain
 from typing import Final, TypeAlias
 
 from stellwerk.answers.search import FoundObject, SearchPage
-from stellwerk.explain.lists.page import MAX_MATCHES_PER_STEP, controller_of, natural_order
+from stellwerk.explain.lists.page import controller_of, natural_order
 from stellwerk.explain.queue_facts import QUEUES
 from stellwerk.explain.steps import Steps, nearest_name
 from stellwerk.models.pod import PodInfo
@@ -23,6 +23,8 @@ MAX_FOUND: Final = 200
 """Objects that one answer shows. It counts all of them."""
 _MAX_CHARACTERS: Final = 320
 """Characters of a text to search for: a namespace and a name have 317."""
+_MAX_NAMES_PER_STEP: Final = 1000
+"""Names that are compared before yielding: a few milliseconds, for a pod names its controller."""
 _Named: TypeAlias = tuple[str, str, str | None]
 """(kind, NAMESPACE/NAME, node or queue)."""
 _KINDS: Final = ("SchedulerProfile", "Node", "PodGroup", "ResourceClaim")
@@ -51,25 +53,38 @@ def search_page(
         return SearchPage(total=0, items=[])
     limit, total = min(limit, MAX_FOUND), 0
     best: list[tuple[tuple[int, int, str], _Named]] = []
-    named = list[_Named]()
-    for number, each in enumerate(_named(world, without_profile, profiles)):
-        if number % MAX_MATCHES_PER_STEP == MAX_MATCHES_PER_STEP - 1:
+    without_profile, profiles = list(without_profile), list(profiles)
+
+    def named() -> Iterator[_Named]:
+        # Made anew for each pass: to keep the names of 100,000 pods would set the collector off.
+        return _named(world, without_profile, profiles)
+
+    for number, each in enumerate(named()):
+        if number % _MAX_NAMES_PER_STEP == _MAX_NAMES_PER_STEP - 1:
             best = nsmallest(limit, best)
             yield
         lowered = each[1].casefold()
         if all(word in lowered for word in words):
             total += 1
             best.append((_rank(words, lowered, each), each))
-        elif not total:
-            named.append(each)
     items = [_found(each) for _, each in nsmallest(limit, best)]
     if total:
         return SearchPage(total=total, items=items)
-    nearest = yield from nearest_name(
-        words[-1].rpartition("/")[2], (each[1].rpartition("/")[2] for each in named)
-    )
-    near = [each for each in named if each[1].rpartition("/")[2] == nearest]
-    return SearchPage(total=0, items=[], near=[_found(each) for each in near[:limit]] or None)
+    near = yield from _near(words[-1], named, limit)
+    return SearchPage(total=0, items=[], near=near or None)
+
+
+def _near(word: str, named: Callable[[], Iterator[_Named]], limit: int) -> Steps[list[FoundObject]]:
+    """The objects whose name a misspelt one nearly is."""
+    name = word.rpartition("/")[2]
+    nearest = yield from nearest_name(name, (each[1].rpartition("/")[2] for each in named()))
+    near = list[FoundObject]()
+    for number, each in enumerate(named() if nearest is not None else ()):
+        if number % _MAX_NAMES_PER_STEP == 0:
+            yield
+        if len(near) < limit and each[1].rpartition("/")[2] == nearest:
+            near.append(_found(each))
+    return near
 
 
 def _named(

@@ -51,8 +51,8 @@ from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk_kube.compatibility import ReleaseRule
 
 _NAME: Final = "DefaultPreemption"
-_SMALLEST_BATCH: Final = 32
-"""Fewer nodes than this are hardly cheaper to dry-run together."""
+_MIN_BATCH: Final = 32
+"""Nodes that are dry-run together at least: fewer are hardly cheaper."""
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
 _UNDER_WAY: Final = unresolvable(_NAME, "waiting for the preemption for this pod to be finished")
 _GROUP_UNDER_WAY: Final = unresolvable(
@@ -172,7 +172,7 @@ class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
         looked_at = 0
         while looked_at < len(rows):
             missing = wanted - len(harmless) - len(harmful)
-            count = max(missing, _SMALLEST_BATCH)
+            count = max(missing, _MIN_BATCH)
             batch = _next_batch(dry_run, rows[looked_at:], count, nominated)
             looked_at += len(batch)
             for row, outcome in zip(batch.tolist(), dry_run.run(batch), strict=True):

@@ -156,7 +156,7 @@ class Reasons:
                 return f"it has no capacity {missing[0]}"
             taken = consumption(traits.capacities, choice.capacity, allocating.rules, device.driver)
             if taken is None:
-                return "its policy does not allow to ask for so much"
+                return "its policy does not allow this amount"
             return _NO_CAPACITY
         if not allocating.charge_if_needed(device, pool):
             return _NO_COUNTERS

@@ -80,7 +80,9 @@ EquivalenceKey: TypeAlias = tuple[Hashable, ...]
 constraints read of each, and what is in use."""
 
 _ATTRIBUTES: Final = "attributes"
-_MOST_NUMBERS: Final = 1024
+_MAX_NUMBERED_KEYS: Final = 1024
+"""Keys of nodes that have a number of their own. Above it, all are forgotten; numbers are never
+used again."""
 
 
 class NodeEquivalence:
@@ -118,7 +120,7 @@ class NodeEquivalence:
             key = tuple([self._pool(pool, node) for pool in common.pools])
             if any(each.per_device for pool in common.pools for each in pool.slices):
                 return key
-            if len(self._numbers) >= _MOST_NUMBERS:
+            if len(self._numbers) >= _MAX_NUMBERED_KEYS:
                 self._numbers.clear()
             # Numbers are never used again: a kept answer may have the number of what is forgotten.
             found = self._numbers.get(key)

@@ -123,7 +123,7 @@ _UNRESERVED: Final = unschedulable(NAME, "ResourceClaim unreserved for PodGroup"
 _DELETED: Final = unschedulable(NAME, "deletion of ResourceClaim completed")
 _NOTHING: Final = StateData("")
 """The state of every pod that asks for no devices."""
-MAX_SELECTOR_BYTES: Final = 16 * 1024
+MAX_POD_SELECTOR_BYTES: Final = 16 * 1024
 """Bytes of the different selectors of a pod's claims: compiling so many takes a tenth of a second.
 A pod with more is unschedulable."""
 
@@ -522,11 +522,11 @@ def _too_complex(specs: Sequence[DeviceClaim]) -> str:
     """The reason for which these claims are not looked at; empty where they are."""
     expressions = set().union(*(each.expressions for each in specs))
     size = sum(map(len, expressions))
-    if size <= MAX_SELECTOR_BYTES:
+    if size <= MAX_POD_SELECTOR_BYTES:
         return ""
     return (
         f"too complex to schedule: the selectors of its resource claims have {size} characters, "
-        f"and may have {MAX_SELECTOR_BYTES}"
+        f"and may have {MAX_POD_SELECTOR_BYTES}"
     )
 
 

@@ -19,8 +19,8 @@ from stellwerk.snapshot.columns import IntColumn, grown
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.node import NodeInfo
 
-MOST_DEVICES: Final = 64
-"""Devices of a node beyond these are not used."""
+MAX_DEVICES_OF_A_NODE: Final = 64
+"""Devices of a node that are used. Further ones are not."""
 _FIRST_WIDTH: Final = 8
 
 
@@ -83,11 +83,11 @@ class GpuDevices(Book):
 
     @override
     def write_node(self, row: int, before: NodeInfo | None, node: NodeInfo) -> None:
-        devices = min(node.allocatable.get(DEVICES, 0), MOST_DEVICES)
+        devices = min(node.allocatable.get(DEVICES, 0), MAX_DEVICES_OF_A_NODE)
         if before is None:
             self._held.pop(row, None)
         if devices > self._free_milli.shape[1]:
-            wider = np.zeros((len(self._free_milli), MOST_DEVICES), np.int64)
+            wider = np.zeros((len(self._free_milli), MAX_DEVICES_OF_A_NODE), np.int64)
             wider[:, : self._free_milli.shape[1]] = self._free_milli
             self._free_milli = wider
         self._devices[row] = devices

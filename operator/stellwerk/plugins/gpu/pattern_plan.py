@@ -28,11 +28,14 @@ _DRIFT: Final = 0.1
 _MEMORY_PRICES: Final = (0.0, 0.003, 0.008, 0.02, 0.05)
 """Prices of a MiB in thousandths of a device: the first under which the best pattern fits is
 used."""
-_MOST_ROUNDS: Final = 150
+_MAX_ROUNDS: Final = 150
+"""Rounds of finding patterns for new prices, after which the plan of the last one is taken."""
 _CLOSE_ENOUGH: Final = 5e-4
 _INTEGER_GAP: Final = 1e-3
-_MOST_INTEGER_NODES: Final = 40
-_LEAST_GAIN: Final = 1e-3
+_MAX_SOLVER_NODES: Final = 40
+"""Nodes of the solver's search tree for whole numbers of patterns."""
+_MIN_GAIN: Final = 1e-3
+"""Sizes and gains up to this are rounding."""
 _NEW_PRICES: Final = 0.6
 """Prices are mixed with those of the round before, which swings less."""
 
@@ -113,7 +116,7 @@ class _Search:
         prices, bound = self._generate(seconds / 2)
         solver.setOptionValue("time_limit", solver.getRunTime() + seconds / 2)
         solver.setOptionValue("mip_rel_gap", _INTEGER_GAP)
-        solver.setOptionValue("mip_max_nodes", _MOST_INTEGER_NODES)
+        solver.setOptionValue("mip_max_nodes", _MAX_SOLVER_NODES)
         first = self._demand_columns
         for column in range(len(self._columns.slots)):
             solver.changeColIntegrality(first + column, self._integer)
@@ -144,7 +147,7 @@ class _Search:
         for kind in range(self._kinds):
             row = np.array([self._shapes + kind], np.int32)
             for size, chance in zip(self._steps[kind].tolist(), _CHANCES.tolist(), strict=True):
-                if size > _LEAST_GAIN:
+                if size > _MIN_GAIN:
                     gain = float(chance * self._worth[kind])
                     solver.addCol(-gain, 0.0, size, 1, row, np.array([-1.0]))
                     columns += 1
@@ -169,7 +172,7 @@ class _Search:
         prices, rents, reached = self._worth, np.zeros(self._shapes), 0.0
         mixed: FloatColumn | None = None
         bound = np.inf
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             if self._columns.slots:
                 prices, rents, reached = self._solved()
             mixed = prices if mixed is None else _NEW_PRICES * prices + (1 - _NEW_PRICES) * mixed
@@ -203,7 +206,7 @@ class _Search:
             worth, slots = self._priced(shape, mixed, pricing)
             bound += worth * self._problem.counts[number]
             gain = sum(float(prices[slot.kind]) for slot in slots) - rents[number]
-            if gain > _LEAST_GAIN:
+            if gain > _MIN_GAIN:
                 added += self._add(number, slots)
         return added, bound
 

@@ -18,9 +18,11 @@ from stellwerk.snapshot.columns import IntColumn
 MILLI_STEP: Final = 10
 """Shares of a device are planned in these steps, in thousandths."""
 _CPU_STEP: Final = 100
-_MOST_CPU_STEPS: Final = 2000
+_MAX_CPU_STEPS: Final = 2000
+"""Steps of CPU in the table of a node. A node with more CPU gets larger steps."""
 _FULL: Final = WHOLE // MILLI_STEP
-_LEAST: Final = 1e-9
+_MIN_WORTH: Final = 1e-9
+"""Worth from which something counts; below it there is only rounding."""
 _NOTHING: Final = -1
 _AS_BEFORE: Final = -2
 """One step less gives the same."""
@@ -80,7 +82,7 @@ class PatternPricing:
     def __init__(
         self, kinds: Mapping[int, PlannedKind], worth: Sequence[float], most_cpu_millis: int
     ) -> None:
-        self._step = max(_CPU_STEP, -(-most_cpu_millis // _MOST_CPU_STEPS))
+        self._step = max(_CPU_STEP, -(-most_cpu_millis // _MAX_CPU_STEPS))
         self._width = most_cpu_millis // self._step + 1
         singles, self._several, self._rest = self._items(kinds, worth)
         self._singles = _undominated(singles)
@@ -120,7 +122,7 @@ class PatternPricing:
         singles, several, rest = [], [], []
         for number, kind in kinds.items():
             cpu = -(-kind.cpu_millis // self._step)
-            if worth[number] <= _LEAST or cpu >= self._width:
+            if worth[number] <= _MIN_WORTH or cpu >= self._width:
                 continue
             if not kind.gpu_milli:
                 # One that asks for nothing would fit without end.
@@ -144,7 +146,7 @@ class PatternPricing:
             for index, item in enumerate(self._singles):
                 if item.size <= free:
                     with_it = worth[free - item.size, : self._width - item.cpu] + item.worth
-                    better = with_it > best[item.cpu :] + _LEAST
+                    better = with_it > best[item.cpu :] + _MIN_WORTH
                     best[item.cpu :][better] = with_it[better]
                     chosen[item.cpu :][better] = index
             worth[free], choice[free] = best, chosen
@@ -166,7 +168,7 @@ class PatternPricing:
         """(C,) worth with one more device, and the cpu that goes to its pods."""
         if free not in self._fronts:
             column = self._device[free]
-            steps = np.concatenate(([0], np.flatnonzero(np.diff(column) > _LEAST) + 1))
+            steps = np.concatenate(([0], np.flatnonzero(np.diff(column) > _MIN_WORTH) + 1))
             self._fronts[free] = (steps, column[steps])
         steps, gains = self._fronts[free]
         last = int(steps[-1])
@@ -188,7 +190,7 @@ class PatternPricing:
                 if item.size <= devices:
                     before = self._untouched[devices - item.size][0]
                     with_it = before[: self._width - item.cpu] + item.worth
-                    better = with_it > worth[item.cpu :] + _LEAST
+                    better = with_it > worth[item.cpu :] + _MIN_WORTH
                     worth[item.cpu :][better] = with_it[better]
                     several[item.cpu :][better] = index
             self._untouched.append((worth, spent, several))
@@ -225,7 +227,7 @@ class PatternPricing:
         for cpu in range(1, self._width if self._rest else 1):
             best, chosen = worth[-1], _AS_BEFORE
             for index, item in enumerate(self._rest):
-                if item.cpu <= cpu and worth[cpu - item.cpu] + item.worth > best + _LEAST:
+                if item.cpu <= cpu and worth[cpu - item.cpu] + item.worth > best + _MIN_WORTH:
                     best, chosen = worth[cpu - item.cpu] + item.worth, index
             worth.append(best)
             choice.append(chosen)

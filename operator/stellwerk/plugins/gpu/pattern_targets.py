@@ -153,12 +153,14 @@ _log = logging.getLogger(__name__)
 _USED_UP: Final = 0.8
 """A plan is made anew when so much is left of what was idle when the last one was asked for."""
 _FREED: Final = 1.1
-_LEAST_NEWS: Final = 32
+_MIN_NEW_PODS: Final = 32
+"""Pods of new kinds from which a plan may be made anew."""
 _NEWS: Final = 0.5
 """The share of new kinds from which a plan is made anew where kinds are those that were seen."""
 _UNKNOWN: Final = 0.05
 """The share of pods of no kind that was given from which plans go by those that were seen."""
-_LEAST_UNKNOWN: Final = 25
+_MIN_UNKNOWN_PODS: Final = 25
+"""Pods of no given kind from which plans may go by those that were seen."""
 _CPU_STEP: Final = 100
 _MEMORY_STEP_MIB: Final = 4096
 _FULL: Final = WHOLE // MILLI_STEP
@@ -283,7 +285,7 @@ class PatternTargets:
         if not _USED_UP * self._idle_then < idle < max(_FREED * self._idle_then, WHOLE):
             return True
         news = 0 if self._given.kinds else self._seen.count - self._seen_then
-        return news >= max(_LEAST_NEWS, _NEWS * self._seen.remembered)
+        return news >= max(_MIN_NEW_PODS, _NEWS * self._seen.remembered)
 
     def _expected(self) -> PlannedPods:
         """The kinds that were given, or those seen where they are others."""
@@ -291,7 +293,7 @@ class PatternTargets:
         unknown = sum(
             each.pods for each in shapes if self._given.number_of_shape(each.shape) is None
         )
-        drifted = unknown > max(_LEAST_UNKNOWN, _UNKNOWN * self._seen.remembered)
+        drifted = unknown > max(_MIN_UNKNOWN_PODS, _UNKNOWN * self._seen.remembered)
         return PlannedPods(seen_kinds(shapes)) if drifted or not self._given.kinds else self._given
 
     def _ask(self) -> None:
@@ -368,7 +370,7 @@ class PatternTargets:
         try:
             plan = asked.outcome.result()
         except Exception:  # noqa: BLE001 a solver or a process that failed, in whatever way
-            _log.exception("no plan for GPUs: pods are placed by the other scores alone")
+            _log.exception("no plan for GPUs: only the other scores place pods")
             return
         renamed = asked.kinds is not self.kinds
         self.kinds, self._prices = asked.kinds, plan.prices

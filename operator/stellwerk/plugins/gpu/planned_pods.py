@@ -13,7 +13,8 @@ from stellwerk.plugins.gpu.pattern_pricing import PlannedKind
 from stellwerk.snapshot.pod_shapes import CountedShape, GpuShape, gpu_shape
 
 MIB: Final = 1 << 20
-_MOST_KINDS: Final = 512
+_MAX_KINDS: Final = 512
+"""Kinds of pods that a plan is made for, those that weigh most first."""
 _KINDS_REMEMBERED: Final = 4096
 _MORE: Final = 1.1
 """A kind stands for pods that ask for so much less."""
@@ -28,7 +29,7 @@ class PlannedPods:
         weighed = sorted(
             counts, key=lambda kind: (counts[kind] * max(1, kind.total_milli), repr(kind))
         )
-        self.kinds: Sequence[PlannedKind] = weighed[::-1][:_MOST_KINDS]
+        self.kinds: Sequence[PlannedKind] = weighed[::-1][:_MAX_KINDS]
         self.counts: Sequence[int] = [counts[kind] for kind in self.kinds]
         self._number: dict[GpuShape, int | None] = {
             GpuShape(kind.cpu_millis, kind.gpu_milli, kind.devices, kind.models): number

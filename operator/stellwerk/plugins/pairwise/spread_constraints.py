@@ -198,7 +198,7 @@ def _parsed(constraint: DefaultConstraint) -> SpreadConstraint:
     )
 
 
-_FEW: Final = 4
+_MAX_TRIED_VALUES: Final = 4
 """Values of a label that are tried."""
 
 
@@ -209,5 +209,5 @@ def topology_labels(pod: PodInfo, snapshot: Snapshot, node: NodeInfo) -> Iterato
     keys += [term.topology_key for term in spec.pod_affinity.required]
     for key in dict.fromkeys(keys):
         if key not in node.labels:
-            for value in snapshot.label(key).values[:_FEW]:
+            for value in snapshot.label(key).values[:_MAX_TRIED_VALUES]:
                 yield SetLabels(node.name, ((key, value),))

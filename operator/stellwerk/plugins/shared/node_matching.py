@@ -16,8 +16,8 @@ from stellwerk_kube.taints import Taint, Toleration, untolerated
 
 Value = TypeVar("Value")
 
-_FEW_VALUES: Final = 4
-"""Up to so many wanted values are compared one by one; np.isin costs more than these."""
+_MAX_VALUES_ONE_BY_ONE: Final = 4
+"""Wanted values that are compared one by one; np.isin costs more than these."""
 
 
 def matching_nodes(nodes: NodeView, selector: NodeSelector) -> Mask:
@@ -119,7 +119,7 @@ def _compared(ids: IdColumn, column: LabelColumn, requirement: Requirement) -> M
 
 def _one_of(ids: IdColumn, column: LabelColumn, values: Collection[str]) -> Mask:
     wanted = [column.id_of[value] for value in values if value in column.id_of]
-    if len(wanted) > _FEW_VALUES:
+    if len(wanted) > _MAX_VALUES_ONE_BY_ONE:
         return np.isin(ids, wanted)
     found: Mask = np.zeros(len(ids), np.bool_)
     for value_id in wanted:

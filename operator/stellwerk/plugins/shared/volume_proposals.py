@@ -15,13 +15,13 @@ from stellwerk.plugins.shared.label_changes import LabelChanges, label_changes
 from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.selectors import NodeSelector, parse_node_selector
 
-_FEW: Final = 4
+_MAX_VOLUMES_LEFT_OUT: Final = 4
 """Volumes that are left out one by one to see which of them is in the way."""
 
 
 def without_volumes(pod: PodInfo) -> Iterator[Change]:
     """The pod without one of its volumes."""
-    for volume in pod.volumes[:_FEW]:
+    for volume in pod.volumes[:_MAX_VOLUMES_LEFT_OUT]:
         claim = f" (claim {volume.claim_name})" if volume.claim_name else ""
         words = f"do without volume {volume.name}{claim}"
         yield EditPod(words, _without_volume(volume.name), PodPart.NEEDS)

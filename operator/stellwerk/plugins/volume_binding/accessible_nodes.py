@@ -17,8 +17,8 @@ from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.selectors import NodeSelector, parse_node_selector
 
-_FEW_ROWS: Final = 8
-"""Up to so many changed rows are looked at one by one; more, and all are found anew."""
+_MAX_ROWS_ONE_BY_ONE: Final = 8
+"""Changed rows that are looked at one by one. If there are more, all are found anew."""
 
 
 def node_selector(volume: JsonObject) -> NodeSelector | None:
@@ -96,7 +96,7 @@ class AccessibleNodesBySelector:
         if self._cursor is None or self._cursor.changes is not snapshot.node_changes:
             self._cursor = ChangeCursor(snapshot.node_changes)
         changed = self._cursor.advance()
-        return None if changed is None or len(changed) > _FEW_ROWS else changed
+        return None if changed is None or len(changed) > _MAX_ROWS_ONE_BY_ONE else changed
 
 
 def joined(accessible: Iterable[AccessibleNodes]) -> tuple[RowColumn, list[int]]:

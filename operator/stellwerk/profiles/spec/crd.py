@@ -73,7 +73,7 @@ kstatus takes a new profile for one that is ready."""
 
 _COLUMNS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, int], ...]] = (
     ("Scheduler", "string", ".spec.schedulerName", "schedulerName of the pods it schedules"),
-    ("Shadows", "string", ".spec.shadowOf", "The profile that it decides beside", 1),
+    ("Shadows", "string", ".spec.shadowOf", "The profile that it shadows", 1),
     (
         "Accepted",
         "string",
@@ -84,7 +84,7 @@ _COLUMNS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, int]
         "Active",
         "string",
         '.status.conditions[?(@.type=="Active")].status',
-        "Whether pods are scheduled by it, be it by an older version",
+        "Whether it schedules pods, perhaps with an older version",
     ),
     (
         "Ready",
@@ -153,8 +153,8 @@ def _column(
 def _object_schema() -> Schema:
     return {
         "type": "object",
-        "description": "A SchedulerProfile says how pods with one schedulerName are scheduled. It "
-        "can be edited at any time; an edit counts from the next pod on.",
+        "description": "A SchedulerProfile says how pods with one schedulerName are scheduled. "
+        "It can be edited at any time; an edit applies to the next pod.",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": "Version of this schema."},

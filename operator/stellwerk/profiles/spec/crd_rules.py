@@ -22,7 +22,7 @@ class Rule(NamedTuple):
 
 
 _GONE: Final = Rule(
-    f"!(self in {sorted(REMOVED_PLUGINS)})", "was removed; NodeVolumeLimits does its work"
+    f"!(self in {sorted(REMOVED_PLUGINS)})", "was removed; NodeVolumeLimits replaces it"
 )
 
 
@@ -90,16 +90,16 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         ),
         Rule(
             "has(self.schedulerName) != has(self.shadowOf)",
-            "needs schedulerName, or shadowOf in its place",
+            "needs schedulerName or shadowOf",
             ".schedulerName",
         ),
         Rule(
             "has(self.schedulerName) == has(oldSelf.schedulerName)",
-            "schedulerName is immutable; make a new profile",
+            "schedulerName is immutable; create a new profile",
         ),
         Rule(
             "has(self.shadowOf) || !has(self.sampleOneIn) && !has(self.skipIfWaitedSeconds)",
-            "belongs to shadowOf",
+            "is allowed only with shadowOf",
             ".sampleOneIn",
         ),
         Rule(
@@ -114,7 +114,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         ),
     ),
     "SchedulerProfileSpec.schedulerName": (
-        Rule("self == oldSelf", "schedulerName is immutable; make a new profile"),
+        Rule("self == oldSelf", "schedulerName is immutable; create a new profile"),
     ),
     "SchedulerProfileSpec.extenders": (
         Rule(
@@ -150,17 +150,17 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         Rule(
             "(has(self.certFile) || has(self.certData)) "
             "== (has(self.keyFile) || has(self.keyData))",
-            "a client certificate and its key belong together",
+            "a client certificate needs its key, and a key its certificate",
         ),
         Rule(
             "!has(self.insecure) || !self.insecure || !(has(self.caFile) || has(self.caData))",
-            "not allowed beside root certificates",
+            "not allowed together with root certificates",
             ".insecure",
         ),
         Rule(
             "!has(self.secretRef) || !(has(self.certFile) || has(self.certData) "
             "|| has(self.caFile) || has(self.caData))",
-            "not allowed beside certificate files or data",
+            "not allowed together with certificate files or data",
             ".secretRef",
         ),
     ),

@@ -54,8 +54,8 @@ GROUP_PLUGINS: Final[Mapping[str, int | None]] = MappingProxyType(
 (v1.36)."""
 
 PLACED_ONE_BY_ONE: Final = (
-    "has no effect without GangScheduling: members of a group are placed one by one, whatever "
-    "topology the group asks for; gangScheduling: true has groups decided as a whole"
+    "has no effect without GangScheduling: members of a group are placed one by one, and its "
+    "topology is ignored. Set gangScheduling: true to place groups as a whole"
 )
 """kube-scheduler decides groups as a whole where its gates are on, whatever plugins it has."""
 ALL: Final = "*"
@@ -159,7 +159,7 @@ def known_plugin(name: str, known: KnownPlugins, field: str) -> PluginDescriptio
     if name in known:
         return known[name]
     if name in REMOVED_PLUGINS:
-        raise ProfileError(field, f'plugin "{name}" was removed; NodeVolumeLimits does its work')
+        raise ProfileError(field, f'plugin "{name}" was removed; NodeVolumeLimits replaces it')
     raise UnknownPluginError(field, f'unknown plugin "{name}"{suggestion(name, known)}')
 
 

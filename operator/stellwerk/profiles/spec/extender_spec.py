@@ -62,7 +62,7 @@ class ExtenderTLSConfig(ConfigModel):
     """Whether to trust any certificate of the extender. For tests only."""
 
     server_name: Annotated[str, Field(max_length=253)] = ""
-    """Name to ask for and to expect in the certificate, instead of the host of urlPrefix."""
+    """Server name to request and to verify in the certificate, instead of the host of urlPrefix."""
 
     cert_file: _FilePath = ""
     """File with the client certificate, in the operator's container. The file hosts in its folder
@@ -78,14 +78,14 @@ class ExtenderTLSConfig(ConfigModel):
     """Client certificate, PEM in base64."""
 
     key_data: Annotated[Secret[_Base64], Field(default_factory=lambda: Secret(""))]
-    """Client key, PEM in base64, readable to all who read profiles: name a Secret instead."""
+    """Client key, PEM in base64. All who may read profiles can read it: name a Secret instead."""
 
     ca_data: _Base64 = ""
     """Trusted root certificates, PEM in base64."""
 
     secret_ref: SecretReference | None = None
-    """Secret with tls.crt, tls.key and ca.crt, any of which may be missing, instead of files and
-    data. Its annotation scheduling.stellwerk.dev/hosts has to name the extender's address."""
+    """Secret with tls.crt, tls.key and ca.crt, instead of files and data. Each of the three may be
+    missing. Its annotation scheduling.stellwerk.dev/hosts has to name the extender's address."""
 
     @model_validator(mode="after")
     def _one_source_and_whole_pairs(self) -> "ExtenderTLSConfig":
@@ -93,13 +93,13 @@ class ExtenderTLSConfig(ConfigModel):
         has_key = bool(self.key_file or self.key_data)
         has_roots = bool(self.ca_file or self.ca_data)
         if has_certificate and not has_key:
-            raise invalid("keyFile", "required beside a client certificate")
+            raise invalid("keyFile", "required with a client certificate")
         if has_key and not has_certificate:
-            raise invalid("certFile", "required beside a client key")
+            raise invalid("certFile", "required with a client key")
         if self.insecure and has_roots:
-            raise invalid("insecure", "not allowed beside root certificates")
+            raise invalid("insecure", "not allowed together with root certificates")
         if self.secret_ref is not None and (has_certificate or has_roots):
-            raise invalid("secretRef", "not allowed beside certificate files or data")
+            raise invalid("secretRef", "not allowed together with certificate files or data")
         return self
 
     @property
@@ -137,8 +137,8 @@ class Extender(ConfigModel):
     url_prefix: Secret[
         Annotated[str, Field(min_length=1, max_length=2048, pattern=r"^https?://[^/\s]+")]
     ]
-    """URL that verbs are appended to, such as http://extender.tools.svc:8080/scheduler. A user and
-    password in it are readable to all who read profiles: name a Secret instead."""
+    """URL to which verbs are appended, such as http://extender.tools.svc:8080/scheduler. A user and
+    password in it can be read by all who may read profiles: name a Secret instead."""
 
     secret_ref: SecretReference | None = None
     """Secret with the keys username and password, sent to the extender (basic authentication). Its
@@ -151,10 +151,10 @@ class Extender(ConfigModel):
     """Verb of the prioritize call; empty if the extender does not score."""
 
     preempt_verb: _Verb = ""
-    """Verb of the preempt call; empty if the extender has no say in preemption."""
+    """Verb of the preempt call; empty if the extender takes no part in preemption."""
 
     bind_verb: _Verb = ""
-    """Verb of the bind call; empty if the extender does not bind. One extender at most binds."""
+    """Verb of the bind call; empty if the extender does not bind. At most one extender may bind."""
 
     weight: Annotated[int, Field(ge=0, le=INT32_MAX)] = 0
     """Factor of the extender's scores. Required with prioritizeVerb."""
@@ -169,7 +169,7 @@ class Extender(ConfigModel):
     """Time limit of one call. 0 means 500ms."""
 
     node_cache_capable: bool = False
-    """Whether the extender keeps nodes itself, so that only their names are sent."""
+    """Whether the extender caches nodes itself, so that only their names are sent."""
 
     managed_resources: Annotated[
         Items[ExtenderManagedResource], Field(max_length=MAX_MANAGED_RESOURCES)
@@ -187,9 +187,9 @@ class Extender(ConfigModel):
             urlsplit(self.url_prefix.reveal()).port  # noqa: B018 asked for what it raises
         except ValueError:
             # The message shows nothing of it: it may hold a password.
-            raise invalid("urlPrefix", "its host or port is not one") from None
+            raise invalid("urlPrefix", "its host or port is invalid") from None
         if self.secret_ref is not None and self.user_info:
-            raise invalid("secretRef", "not allowed beside a user in urlPrefix")
+            raise invalid("secretRef", "not allowed together with a user in urlPrefix")
         if parse_duration(self.http_timeout) < 0:
             raise invalid("httpTimeout", "must not be negative")
         return self

@@ -108,7 +108,7 @@ class RequestedToCapacityRatioParam(ConfigModel):
     """Parameters of the RequestedToCapacityRatio strategy."""
 
     shape: Shape = ()
-    """Points of the scoring function, utilization strictly increasing."""
+    """Points of the scoring function, with strictly increasing utilization."""
 
     @model_validator(mode="after")
     def _shape_rises(self) -> "RequestedToCapacityRatioParam":
@@ -249,7 +249,7 @@ class AddedNodeSelectorTerm(ConfigModel):
 
 
 class AddedNodeSelector(ConfigModel):
-    """Terms of which one must match."""
+    """Terms; at least one must match."""
 
     node_selector_terms: Items[AddedNodeSelectorTerm]
 
@@ -382,7 +382,7 @@ class DynamicResourcesArgs(PluginArgs):
 
 
 class PodsOfLowerPriority(ConfigModel):
-    """The pods of some namespaces, besides those of the preempting pod's own."""
+    """Pods of these namespaces, in addition to those of the preempting pod's own namespace."""
 
     of: Annotated[LabelSelectorSpec, Field(alias="LowerPriorityClassOf")]
     """The namespaces, by their labels."""
@@ -405,7 +405,7 @@ class DefaultPreemptionArgs(PluginArgs):
     def _some_candidates(self) -> "DefaultPreemptionArgs":
         if not (self.min_candidate_nodes_percentage or self.min_candidate_nodes_absolute):
             raise invalid(
-                "minCandidateNodesPercentage", "must not be 0 beside minCandidateNodesAbsolute 0"
+                "minCandidateNodesPercentage", "must not be 0 if minCandidateNodesAbsolute is 0"
             )
         return self
 
@@ -491,7 +491,7 @@ class LegacyRequestedToCapacityRatioArgs(LegacyLeastAllocatedArgs):
     """Arguments of LegacyRequestedToCapacityRatio, whose scores stay on the scale 0-10."""
 
     shape: Shape
-    """Points of the scoring function, utilization strictly increasing."""
+    """Points of the scoring function, with strictly increasing utilization."""
 
     @model_validator(mode="after")
     def _shape_rises(self) -> "LegacyRequestedToCapacityRatioArgs":

@@ -83,8 +83,8 @@ TAKEOVER_PROFILE_MANIFEST: Final[Mapping[str, Any]] = MappingProxyType(
 
 
 _IGNORED_REPLACED: Final = (
-    "spec.pluginConfig: ignoredResources of NodeResourcesFit gives way to the managedResources "
-    "of the extenders"
+    "spec.pluginConfig: ignoredResources of NodeResourcesFit is replaced by the "
+    "managedResources of the extenders"
 )
 
 

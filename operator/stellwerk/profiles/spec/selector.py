@@ -101,7 +101,7 @@ class LabelSelectorSpec(ConfigModel):
     match_expressions: Annotated[
         Items[LabelSelectorRequirement], Field(max_length=MAX_EXPRESSIONS)
     ] = ()
-    """Expressions that all have to hold, besides matchLabels."""
+    """Expressions that must all hold, in addition to matchLabels."""
 
     @model_validator(mode="after")
     def _keys_are_label_keys(self) -> "LabelSelectorSpec":
@@ -129,8 +129,8 @@ class ProfileSelector(ConfigModel):
     scheduler_names: (
         Annotated[Items[SchedulerName], Field(min_length=1, max_length=MAX_SCHEDULER_NAMES)] | None
     ) = None
-    """Only pods whose spec.schedulerName is one of these. Unset, pods that name none, which the API
-    server gives the name default-scheduler. No other scheduler may serve the names."""
+    """Only pods whose spec.schedulerName is one of these. Unset selects pods that name none; the
+    API server sets default-scheduler for them. No other scheduler may serve these names."""
 
     namespace_selector: LabelSelectorSpec | None = None
     """Only pods in namespaces with these labels."""

@@ -70,15 +70,15 @@ class DisabledPlugin(ConfigModel):
     """Name of a default plugin, or * for all of them."""
 
     weight: WeightField | None = None
-    """Accepted as kube-scheduler does, and without effect."""
+    """Accepted, as in kube-scheduler, but without effect."""
 
 
 class PluginSet(ConfigModel):
     """Plugins to enable and to disable at one extension point."""
 
     enabled: Annotated[Items[EnabledPlugin], Field(max_length=MAX_LIST_ITEMS)] = ()
-    """Plugins to call beside the default ones, in this order. A default plugin named here takes
-    the weight given here."""
+    """Plugins to call in addition to the default ones, in this order. A default plugin named here
+    takes the weight given here."""
 
     disabled: Annotated[Items[DisabledPlugin], Field(max_length=MAX_LIST_ITEMS)] = ()
     """Default plugins to leave out. The name * leaves out all of them. A plugin that is both
@@ -92,8 +92,8 @@ class Plugins(ConfigModel):
     """Plugins per extension point, on top of the default ones."""
 
     multi_point: PluginSet = NO_PLUGINS
-    """Plugins for every extension point that they implement. A list for one point goes before
-    this one, and this one before the defaults."""
+    """Plugins for every extension point that they implement. A list for one point overrides this
+    one, and this one overrides the defaults."""
 
     pre_enqueue: PluginSet = NO_PLUGINS
     """Plugins that decide whether a pod may enter the active queue."""
@@ -126,16 +126,19 @@ class Plugins(ConfigModel):
     """Plugins that prepare a binding."""
 
     bind: PluginSet = NO_PLUGINS
-    """Plugins that bind the pod; the first that does not skip it ends the list. At least one."""
+    """Plugins that bind the pod, at least one. The first one that does not skip the pod ends the
+    list."""
 
     post_bind: PluginSet = NO_PLUGINS
-    """Plugins told of a pod that was bound."""
+    """Plugins that are informed of a bound pod."""
 
     placement_generate: PluginSet = NO_PLUGINS
-    """Plugins that propose sets of nodes for a group of pods: TopologyPlacementGenerator does."""
+    """Plugins that propose sets of nodes for a group of pods, such as
+    TopologyPlacementGenerator."""
 
     placement_score: PluginSet = NO_PLUGINS
-    """Plugins that rank sets of nodes for a group of pods: NodeResourcesFit, PodGroupPodsCount."""
+    """Plugins that rank sets of nodes for a group of pods, such as NodeResourcesFit and
+    PodGroupPodsCount."""
 
     def at(self, point: ExtensionPoint) -> PluginSet:
         """Return the lists of one extension point."""
@@ -162,41 +165,41 @@ class PluginConfig(ConfigModel):
 
     args: Annotated[dict[str, Any], Field(default_factory=dict)]
     """Arguments, as in kubescheduler.config.k8s.io/v1. The plugin validates them when the profile
-    is loaded; the condition Accepted tells what is wrong."""
+    is loaded. The condition Accepted says what is wrong."""
 
 
 class SchedulerProfileSpec(ConfigModel):
-    """The way in which pods with one schedulerName are scheduled."""
+    """Settings for scheduling the pods of one schedulerName."""
 
     scheduler_name: SchedulerName = ""
     """Pods with this spec.schedulerName are scheduled by this profile. Unique among profiles, and
     immutable."""
 
     selector: ProfileSelector | None = None
-    """Pods that are scheduled by this profile, too, without naming it. Where selectors of two
-    profiles match a pod, the older profile schedules it. A selector goes before the schedulerName
-    of other profiles."""
+    """Pods that this profile also schedules, although they do not name it. If the selectors of two
+    profiles match a pod, the older profile schedules it. A selector takes precedence over the
+    schedulerName of other profiles."""
 
     namespaces: LabelSelectorSpec | None = None
-    """Only pods in namespaces with these labels are scheduled by this profile, whether they name it
-    or its selector matches them. Unset, pods of all namespaces may name it."""
+    """This profile schedules only pods in namespaces with these labels, whether they name it or its
+    selector matches them. Unset allows pods of all namespaces."""
 
     shadow_of: Annotated[str, Field(min_length=1, max_length=253)] = ""
-    """In place of schedulerName, the name of another SchedulerProfile. This one then decides beside
-    it, to be compared, and schedules no pod."""
+    """The name of another SchedulerProfile, instead of schedulerName. This profile then only
+    compares its own decisions with that profile's, and schedules no pod."""
 
     sample_one_in: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
-    """With shadowOf: one decision in so many is decided by this profile, too. By default one in
+    """With shadowOf: this profile also decides one decision out of this many. By default one in
     ten."""
 
     skip_if_waited_seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
-    """With shadowOf: decisions for pods that waited longer for their turn are not compared. By
-    default one second."""
+    """With shadowOf: seconds that a pod may have waited in the queue for its decision to be
+    compared. By default one second."""
 
     percentage_of_nodes_to_score: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
-    """Percentage of the nodes that have to be found feasible before the search ends. Unset scores
-    every node; 0 lets the percentage fall with the size of the cluster, as kube-scheduler does;
-    more than 100 acts as 100. At least 100 nodes are searched."""
+    """Percentage of the nodes that must be found feasible before the search ends. Unset scores
+    every node. 0 lowers the percentage with the size of the cluster, as kube-scheduler does. More
+    than 100 acts as 100. At least 100 nodes are searched."""
 
     plugins: Plugins = Plugins.model_validate({})
     """Plugins to enable and disable, on top of the default ones."""
@@ -208,14 +211,16 @@ class SchedulerProfileSpec(ConfigModel):
         dict[str, Annotated[int, Field(ge=1, le=INT32_MAX)]],
         Field(max_length=MAX_LIST_ITEMS, default_factory=dict),
     ]
-    """Short form for score weights, such as NodeResourcesFit: 5. Goes before the weights in
-    plugins. To turn a plugin off, disable it."""
+    """Short form for score weights, such as NodeResourcesFit: 5. Overrides the weights in plugins.
+    To turn a plugin off, disable it."""
 
     pod_initial_backoff_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
-    """Pause of a pod after its first failed attempt. It doubles with each further one."""
+    """Seconds that a pod waits after its first failed attempt. They double with each further
+    one."""
 
     pod_max_backoff_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 10
-    """The longest a pod waits after a failed attempt, at least podInitialBackoffSeconds."""
+    """Maximum seconds that a pod waits after a failed attempt, at least
+    podInitialBackoffSeconds."""
 
     extenders: Annotated[Items[Extender], Field(max_length=16)] = ()
     """HTTP services that take part in decisions."""
@@ -225,21 +230,20 @@ class SchedulerProfileSpec(ConfigModel):
     node's first failing filter ends its check."""
 
     tie_break_seed: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
-    """Seed of the random choice among nodes of equal score, for decisions that can be repeated."""
+    """Seed of the random choice among nodes of equal score, so that decisions can be repeated."""
 
     tie_break: Annotated[
         Literal["Random", "NodeRank"], Field(json_schema_extra={"maxLength": 16})
     ] = "Random"
-    """The choice among nodes of equal score: at random, or the one that kube-scheduler would visit
-    first: the oldest, a node of each zone in turn. Among equal candidates for preemption the choice
-    is always at random."""
+    """The choice among nodes of equal score: at random, or the one that kube-scheduler visits first
+    (the oldest, zone by zone). Among equal candidates for preemption it is always random."""
 
     compatibility: Annotated[
         str, Field(pattern=_RELEASE, max_length=8), AfterValidator(_known_release)
     ] = AUTO
-    """The release of kube-scheduler to decide as. auto is that of the API server, without faults
-    that a later release has repaired; a release that is named here has those that it had: 1.36.2
-    those of just that patch release, 1.36 those of its newest patch release that is known."""
+    """The release of kube-scheduler to decide as. auto is the API server's release, without bugs
+    that a later release has fixed. A named release keeps its bugs: 1.36.2 those of that patch
+    release, 1.36 those of its newest known patch release."""
 
     gang_scheduling: bool = False
     """Whether pods of one group (spec.schedulingGroup of a PodGroup, or the label of the
@@ -250,11 +254,11 @@ class SchedulerProfileSpec(ConfigModel):
         if not self.scheduler_name and not self.shadow_of:
             raise invalid("schedulerName", "required")
         if self.scheduler_name and self.shadow_of:
-            raise invalid("shadowOf", "stands in place of schedulerName")
+            raise invalid("shadowOf", "is not allowed together with schedulerName")
         for field in ("sampleOneIn", "skipIfWaitedSeconds"):
             given = self.sample_one_in if field == "sampleOneIn" else self.skip_if_waited_seconds
             if given is not None and not self.shadow_of:
-                raise invalid(field, "belongs to shadowOf")
+                raise invalid(field, "is allowed only with shadowOf")
         if self.shadow_of and self.namespaces is not None:
             raise invalid("namespaces", "a shadow decides for the pods of the profile it shadows")
         if self.shadow_of and self.selector is not None:

@@ -16,9 +16,9 @@ class Condition(ConfigModel):
     """A statement about the profile."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
-    """Accepted: the profile is valid and free of conflicts. Active: pods are scheduled by it, or it
-    decides beside another. Ready: its newest version acts as written. Stalled: it is not ready, and
-    waits for a change. Overlapping: pods that its selector matches are matched by another."""
+    """Accepted: the profile is valid and free of conflicts. Active: it schedules pods, or shadows a
+    profile that does. Ready: its newest version acts as written. Stalled: it is not ready, and
+    waits for a change. Overlapping: another selector matches pods that its selector matches."""
 
     status: Literal["True", "False", "Unknown"]
     """Whether the statement holds."""
@@ -40,7 +40,7 @@ class PendingPods(ConfigModel):
     """Pods of the profile that wait for a node, by queue."""
 
     total: Annotated[int, Field(ge=0)] = 0
-    """All of them."""
+    """All pending pods."""
 
     active: Annotated[int, Field(ge=0)] = 0
     """Pods that are next."""
@@ -62,30 +62,30 @@ class ShadowStatus(ConfigModel):
     """Decisions of the active profile."""
 
     compared: Annotated[int, Field(ge=0)] = 0
-    """Those of them that this profile decided, too."""
+    """Decisions of the active profile that this profile also made."""
 
     differing: Annotated[int, Field(ge=0)] = 0
-    """Those of them that it would have made otherwise."""
+    """Compared decisions that this profile would have made differently."""
 
     skipped: Annotated[int, Field(ge=0)] = 0
-    """Left out because pods waited."""
+    """Decisions that were not compared because pods waited."""
 
     failed: Annotated[int, Field(ge=0)] = 0
-    """This profile could not decide."""
+    """Decisions that this profile could not make."""
 
     mean_gain: Annotated[str, Field(max_length=32)] = "0.00"
-    """The mean difference between the totals of its own node and the active profile's node, by its
-    own scores, over all that was compared."""
+    """Points that the nodes of this profile score more than those of the active profile, by this
+    profile's scores, on average over all compared decisions."""
 
 
 class SchedulerProfileStatus(ConfigModel):
     """The status of the profile, written by the operator."""
 
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """The generation that the operator has looked at."""
+    """The generation that the operator has processed."""
 
     conditions: Items[Condition] = ()
-    """Accepted, Active and Ready, and Overlapping of a profile with a selector."""
+    """Accepted, Active and Ready, and for a profile with a selector Overlapping."""
 
     pending_pods: PendingPods | None = None
     """Pods that wait for a node."""
@@ -99,7 +99,7 @@ class SchedulerProfileStatus(ConfigModel):
     """The time of the last decision on a pod."""
 
     shadow: ShadowStatus | None = None
-    """Counts of a profile with shadowOf."""
+    """Comparison of a profile with shadowOf."""
 
     last_good_generation: Annotated[int, Field(ge=0)] = 0
     """The generation of lastGoodSpec."""

@@ -30,6 +30,8 @@ class ExtenderLacks:
     files: str = ""
     addresses: str = ""
     secrets: str = ""
+    is_known: bool = True
+    """Whether all of it has been looked at."""
 
 
 class ExtenderPool:
@@ -117,18 +119,19 @@ class ExtenderPool:
 
     def lacks(self, specs: Sequence[Extender]) -> ExtenderLacks:
         """Things that extenders of a profile could not be given when it was tried last."""
-        files, addresses, secrets = [], [], []
+        files, addresses, secrets, is_known = [], [], [], True
         for index, spec in enumerate(specs):
             extender = self._extenders.get(spec)
             if extender is not None:
                 field, http = f"spec.extenders[{index}]", extender.http
+                is_known = is_known and (http.is_checked or not http.is_to_be_checked)
                 if http.unusable_files:
                     files.append(f"{field}.tlsConfig: {http.unusable_files}")
                 if http.refused_address:
                     addresses.append(f"{field}.urlPrefix: {http.refused_address}")
                 if http.unusable_secret:
                     secrets.append(f"{field}: {http.unusable_secret}")
-        return ExtenderLacks("; ".join(files), "; ".join(addresses), "; ".join(secrets))
+        return ExtenderLacks("; ".join(files), "; ".join(addresses), "; ".join(secrets), is_known)
 
     def _extender(self, spec: Extender) -> CalledExtender:
         extender = self._extenders.get(spec)

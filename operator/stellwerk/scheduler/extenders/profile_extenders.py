@@ -237,7 +237,9 @@ class ProfileExtenders(Extenders):
             except SchedulerError as failure:
                 if not extender.ignorable:
                     raise
-                logger.info("%s goes on without extender %s: %s", pod.key, extender.name, failure)
+                logger.info(
+                    "%s is decided without extender %s: %s", pod.key, extender.name, failure
+                )
         return names
 
     @override

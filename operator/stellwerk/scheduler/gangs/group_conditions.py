@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from stellwerk.backend.queued_pod import Place
+from stellwerk.backend.queued_pod import UNSCHEDULABLE_PODS, Place
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import (
@@ -224,7 +224,10 @@ class GroupConditions:
         if not kept or ready >= needed:
             return ""
         by = ", ".join(f"{count} by {name}" for name, count in sorted(kept.items()))
-        return f"waiting for pods that are kept from the queue: {ready} of {needed} are not ({by})"
+        return (
+            f"waiting for pods that plugins keep out of the queue: {ready} of {needed} are "
+            f"ready ({by})"
+        )
 
     def _report_pods(self, members: GroupMembers) -> None:
         """Report on each pod that waits for its group, without counts: these change too often."""
@@ -238,7 +241,7 @@ class GroupConditions:
             entry = entries.get(uid)
             if pod.terminating or pod.spec.scheduling_gates:
                 continue
-            if entry is not None and entry.place is Place.GATED:
+            if entry is not None and entry.place in UNSCHEDULABLE_PODS:
                 self.dispatcher.reports.put(Report(pod, WAITING_FOR_PODS, message))
                 if all(each.get("message") != message for each in pod.conditions):
                     self._pod_event(pod, message)
@@ -504,8 +507,10 @@ def _own_partly_bound(
     if seconds is not None and (is_partly or PARTLY_BOUND in known):
         needed = group.min_count - members.succeeded
         message = f"{members.bound}/{needed} pods are bound"
+        if is_partly and members.bound >= needed:
+            message = f"{message}, too few of a role"
         if is_partly:
-            message = f"{message}; what has not started is given back after {seconds:g} s"
+            message = f"{message}; members that have not started are deleted after {seconds:g} s"
         yield {
             "type": PARTLY_BOUND,
             "status": "True" if is_partly else "False",

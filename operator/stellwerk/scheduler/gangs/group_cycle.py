@@ -42,6 +42,7 @@ from stellwerk.world.gangs.group_decision import (
     decide_group,
 )
 from stellwerk.world.gangs.group_request import Untried, take_members, why_untried
+from stellwerk.world.gangs.group_reservation import may_keep_part
 from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -108,7 +109,7 @@ class GroupCycle:
             case Untried.PROFILES_DIFFER, message:
                 await self.submit.fail_members(taken, Failure.error(message))
             case Untried.TOO_FEW, _:
-                await self.submit.requeue_untried(taken)
+                await self._wait_for_members(taken)
             case Untried.INADMISSIBLE, message:
                 requeue_inadmissible(world, members, taken.queued.values())
                 self.conditions.inadmissible(members, message)
@@ -170,6 +171,25 @@ class GroupCycle:
             decided = DecidedGroup(taken.members.key.shown, nodes, decision.message)
             for _ in beside.look(request, decided):
                 await taken.slices.pass_on()
+
+    async def _wait_for_members(self, taken: GroupInCycle) -> None:
+        """Put a group back that lacks members; if some are bound, find nodes to keep for others."""
+        if not taken.members.is_partly_bound:
+            await self.submit.requeue_untried(taken)
+            return
+        decision = None
+        if may_keep_part(self.world, taken.profile, taken.members):
+            if self._lets_others_pass(taken):
+                await self.submit.requeue_throttled(taken)
+                return
+            request = taken.request(self.world)
+            try:
+                decision = await self._decide(taken, request)
+            except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
+                failure = self.failures.unexpected(raised, request.members[0], taken.profile)
+                await self.submit.fail_members(taken, failure)
+                return
+        await self.submit.requeue_lacking(taken, decision)
 
     async def _try_again(self, taken: GroupInCycle) -> None:
         """Try the group for the members that it left when it was placed, until none is placed.

@@ -45,7 +45,7 @@ from stellwerk.world.gangs.group_request import TakenGroup
 from stellwerk.world.gangs.group_reservation import reserve_nodes, try_with_reservation_once_more
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import requeue_untried
-from stellwerk.world.pod_status import NominatingInfo
+from stellwerk.world.pod_status import NominatingInfo, Report
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.clock import parse_moment
@@ -306,6 +306,37 @@ class SubmitGroupResult:
             self.requeue_failed(taken, queued, failure)
         self.conditions.unschedulable(taken.members.key, NAMESPACE_THROTTLED)
 
+    async def requeue_lacking(self, taken: GroupInCycle, decision: GroupDecision | None) -> None:
+        """Requeue the members of a group that is bound in part, while others do not exist.
+
+        `decision`: the nodes that are kept for them; None: none are, any more.
+        """
+        nodes, results = dict[str, str](), dict[str, MemberResult]()
+        namespace, slow_namespaces = taken.members.key.namespace, self.throttle.slow_namespaces
+        if decision is not None:
+            nodes |= self._reserve_nodes(taken, decision)
+            results |= {each.pod.uid: each for each in decision.attempt.results}
+        waits_backoff_out = slow_namespaces.waits_backoff_out(namespace)
+        for uid, queued in taken.queued.items():
+            await taken.slices.pass_on()
+            result = results.get(uid)
+            if result is not None:
+                self._record_result(result, taken.profile)
+            failure = result.failure if result is not None else None
+            refused_by = failure.unschedulable_plugins if failure is not None else frozenset()
+            queued.waits_backoff_out = waits_backoff_out
+            requeue_untried(self.world, queued, refused_by)
+            if self.world.queue.entries.get(uid) is not queued:
+                # Deleted meanwhile, or bound by another scheduler.
+                continue
+            nomination = NominatingInfo(nodes.get(uid, ""))
+            self.world.queue.nominate(queued.pod, nomination.node_name)
+            self.dispatcher.reports.put(Report(queued.pod, nomination=nomination))
+        self.conditions.check_later(taken.members.key)
+        if decision is not None:
+            seconds = self.world.clock.monotonic() - taken.started_seconds
+            slow_namespaces.took(namespace, SlowSearch.GROUP, seconds)
+
     async def requeue_untried(
         self, taken: GroupInCycle, results: Sequence[MemberResult] = ()
     ) -> None:
@@ -394,14 +425,18 @@ class GroupGiveBack:
             except (NotFound, Conflict):
                 continue
             except SchedulerError as failure:
-                logger.warning("cannot give %s back: %s", pod.key, failure)
+                logger.warning(
+                    "cannot delete %s, a member of a group that is partly bound: %s",
+                    pod.key,
+                    failure,
+                )
         self._dispatcher.recorder.event(
             group_reference(group),
             "Warning",
             "GivenBack",
             "Scheduling",
-            f"{len(bound)} bound pods were given back: too few others could be bound for "
-            f"{group.give_back_seconds} s",
+            f"{len(bound)} bound pods were deleted, because too few others could be bound "
+            f"within {group.give_back_seconds} s",
             reporting_controller=self._world.profiles.profile_name(bound[0]),
         )
         members = self._world.pod_groups.groups.get(group.key)

@@ -99,7 +99,7 @@ class Debugger:
             for number, line in enumerate(self.dump(), 1):
                 left_bytes -= len(line) + 3  # with its quotation marks and comma
                 if left_bytes < 0:
-                    stopped = f"the dump ends here: it has {MAX_DUMP_BYTES >> 20} MiB"
+                    stopped = f"the dump is cut off here, at {MAX_DUMP_BYTES >> 20} MiB"
                     break
                 lines.append(line)
                 if number % _LINES_PER_STEP == 0:

@@ -424,4 +424,4 @@ class StaleWatches:
             return None
         others = len(silent) - MAX_NAMED_KINDS
         kinds = ", ".join(silent[:MAX_NAMED_KINDS]) + (f" and {others} more" if others > 0 else "")
-        return f"nothing was heard of {kinds} for {ages[silent[0]]:.0f} s"
+        return f"nothing was received about {kinds} for {ages[silent[0]]:.0f} s"

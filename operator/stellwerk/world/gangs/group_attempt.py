@@ -245,6 +245,16 @@ class GroupRequest:
         )
 
     @property
+    def lacks_members(self) -> bool:
+        """Whether it cannot be met, because members do not exist or cannot be tried."""
+        counted = [*self.scheduled, *self.members]
+        return len(counted) + self.finished < self.group.min_count or any(
+            sum(pod.labels.get(ROLE_LABEL) == role for pod in counted)
+            < wanted - self.finished_by_role.get(role, 0)
+            for role, wanted in self.group.min_count_by_role.items()
+        )
+
+    @property
     def needed(self) -> int:
         """The number of further members that have to be placed, at least one."""
         return max(1, self.group.min_count - len(self.scheduled) - self.finished)

@@ -128,6 +128,12 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     obstacle = HAS_CONSTRAINTS if group.has_constraints else PREEMPTED_BY_GROUP
     refusals = Refusals()
     context = GroupContext(world, profile, obstacle, _early_end(profile, request), refusals)
+    if request.lacks_members:
+        # None is placed, so that no victims are looked for: room is kept for those that are there.
+        everyone = replace(context, early_end=None)
+        decision = yield from _decide_in(everyone, replace(request, budget_seconds=0.0))
+        decision.part = yield from _part_with_nodes(everyone, decision)
+        return decision
     lacking = _lacking_min_resources(world, group, request.scheduled)
     if lacking:
         filters = profile.framework.plugins.get(ExtensionPoint.FILTER, ())
@@ -143,8 +149,15 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
         if shared.placed:
             return shared
     decision.refused_by = refusals.by_uid
+    yield from _make_room(context, decision)
+    return decision
+
+
+def _make_room(context: GroupContext, decision: GroupDecision) -> GroupSteps[None]:
+    """Find the victims, or the nodes that are kept, for a group that is not placed."""
+    request = decision.request
     found = yield from preempt(context, request, _placed_on_fork)
-    once = ReleaseRule.GROUP_PREEMPTS_ONCE in profile.compatibility
+    once = ReleaseRule.GROUP_PREEMPTS_ONCE in context.profile.compatibility
     if once:
         _say_preemption(decision, found)
     if isinstance(found, str) and request.reserves_capacity:
@@ -155,7 +168,6 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
         decision.message = f"{decision.message}, {found}"
     if decision.preemption is None and request.keeps_part:
         decision.part = yield from _part_with_nodes(context, decision)
-    return decision
 
 
 def _part_with_nodes(

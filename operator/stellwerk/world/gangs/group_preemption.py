@@ -46,7 +46,7 @@ NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 NOT_WITH_CONSTRAINTS: Final = (
     "workload aware preemption is not supported for pod groups with scheduling constraints"
 )
-TOO_MANY: Final = "too many pods would have to be looked at to find out which can be spared"
+TOO_MANY: Final = "too many pods would have to be examined to find those that need not be evicted"
 NOT_EVEN_WITHOUT: Final = "pod group is unschedulable even without any pod of lower priority"
 MAX_MEMBER_DECISIONS: Final = 4_000
 """Decisions on members for placing the whole group anew while units are spared; half of them may be

@@ -24,8 +24,8 @@ from stellwerk.world.world import World
 from stellwerk_kube.json_values import text_map
 
 TOO_FEW_END: Final = (
-    "too few pods in its way are known to end in time: they are neither terminating nor have an "
-    "activeDeadlineSeconds that ends while room may be kept"
+    "too few of the pods in its way will end in time: those that are terminating, or whose "
+    "activeDeadlineSeconds ends while room may be kept"
 )
 MIN_NODES_FOR_PARTLY_BOUND: Final = 10
 """Nodes that all groups of one namespace may keep for their other members while some are bound, in
@@ -61,7 +61,10 @@ def why_no_room(world: World, profile: ServedProfile, members: GroupMembers) -> 
     """The reason for which no node may be kept for a group now; empty: some may."""
     granted, namespace = gang_args(profile).reservation, members.key.namespace
     if granted is None:
-        return "the profile grants no room: pluginConfig of GangScheduling has no args.reservation"
+        return (
+            "the profile grants no room: args.reservation is missing in pluginConfig of "
+            "GangScheduling"
+        )
     obj = world.objects.get("Namespace", "", namespace)
     labels = text_map(obj["metadata"].get("labels")) if obj is not None else {}
     if not granted.namespaces.compiled().matches(labels):
@@ -74,7 +77,7 @@ def why_no_room(world: World, profile: ServedProfile, members: GroupMembers) -> 
         return ""
     return (
         f'room was kept for groups of the namespace "{namespace}" for {granted.max_seconds} s, '
-        f"the most that is granted, and is again {granted.cooldown_seconds} s later"
+        f"the maximum; room can be kept again {granted.cooldown_seconds} s later"
     )
 
 

@@ -335,6 +335,9 @@ class PodGroupStates(PodGroups):
         if members is None:
             return ""
         group = members.group
+        if members.is_partly_bound and group is not None and not group.parent:
+            # Room is kept for those that are there while others are missing.
+            return ""
         if as_upstream and group is None and members.key.api not in self.lacks:
             return f'waiting for {as_upstream} pod group "{members.key.name}" {_IN_QUEUE}'
         if as_upstream and group is not None and self.existing(members) < group.min_count:

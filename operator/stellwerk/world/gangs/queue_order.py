@@ -96,7 +96,7 @@ def _obstacle(world: World, first: GroupMembers, members: GroupMembers) -> str:
     queue = world.queue
     pending = [uid for uid, pod in first.pods.items() if not pod.node_name]
     if any(queue.place(uid) in _ON_ITS_WAY for uid in pending):
-        return "it is to be tried first"
+        return "it is tried first"
     group = first.group
     needed = (group.min_count if group is not None else 0) - world.pod_groups.placed(first)
     nominated = sum(bool(world.nominator.node_of(uid)) for uid in pending)
@@ -147,10 +147,15 @@ def in_order(world: World, pods: Iterable[PodInfo]) -> list[PodInfo]:
     return sorted(pods, key=position)
 
 
-def requeue_untried(world: World, queued: QueuedPod) -> None:
-    """Put a member back that was not tried, until its group may be."""
+def requeue_untried(
+    world: World, queued: QueuedPod, refused_by: frozenset[str] = frozenset()
+) -> None:
+    """Put a member back that was not tried, until its group may be.
+
+    `refused_by`: plugins whose events may help it to a node that is kept until then.
+    """
     world.queue.add_unschedulable_if_not_present(
-        queued, {GANG_SCHEDULING}, now=world.clock.monotonic()
+        queued, {GANG_SCHEDULING, *refused_by}, now=world.clock.monotonic()
     )
 
 
@@ -308,6 +313,9 @@ class GroupGates:
             members.partly_kept_since = None
         if is_partly is (key in known):
             return
+        if members is not None and members.is_closed:
+            # While it is bound in part its members are not gated, though others are missing.
+            (self._activate_gated if is_partly else self._gate)(members)
         if members is not None and is_partly:
             partly_bound.setdefault(namespace, {})[key] = members
         else:

@@ -278,7 +278,7 @@ def check_writable(path: Path, *, force: bool) -> None:
         raise ConfigurationError(f"cannot write {path}: {reason}") from error
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise ConfigurationError(f"cannot write {path}: it is no file")
+        raise ConfigurationError(f"cannot write {path}: it is not a file")
     with os.fdopen(opened, "rb") as file:
         if force:
             return
@@ -289,7 +289,8 @@ def check_writable(path: Path, *, force: bool) -> None:
             first = None
     if first is None or first.name != f"{_DIRECTORY}/README.txt":
         raise ConfigurationError(
-            f"cannot write {path}: it is there and no bundle of Stellwerk; --force overwrites it"
+            f"cannot write {path}: it exists and is not a bundle of Stellwerk; --force "
+            "overwrites it"
         )
 
 

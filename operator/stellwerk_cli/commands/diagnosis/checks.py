@@ -41,7 +41,12 @@ from stellwerk.profiles.spec.profile import API_VERSION, GROUP, PLURAL, VERSION
 from stellwerk_cli.commands.diagnosis.allowed_text import image, named, version, word
 from stellwerk_cli.commands.diagnosis.survey import Unseen
 from stellwerk_cli.commands.port_arguments import IN_PLACE
-from stellwerk_kube.compatibility import RECORDED, RELEASES, release_of_server
+from stellwerk_kube.compatibility import (
+    RECORDED,
+    RELEASES,
+    decided_by_default,
+    release_of_server,
+)
 from stellwerk_kube.errors import ApiError
 from stellwerk_kube.names import suggestion
 
@@ -234,15 +239,17 @@ def check_versions(server: str, installed: Installation) -> Finding:
         return Finding(
             check="versions",
             state="warning",
-            what=f"{what}; that is no version of Kubernetes, so decisions follow {RECORDED}",
+            what=f"{what}, which is not a version of Kubernetes; "
+            f"{decided_by_default(str(RECORDED))}",
         )
     minor = ".".join(server.removeprefix("v").split(".")[:2]).rstrip("+")
     if minor in RELEASES:
-        return Finding(check="versions", state="ok", what=f"{what}; decisions follow {release}")
+        said = decided_by_default(str(release))
+        return Finding(check="versions", state="ok", what=f"{what}; {said}")
     return Finding(
         check="versions",
         state="warning",
-        what=f"{what}; decisions follow {release}, the nearest release that is known",
+        what=f"{what}; {decided_by_default(str(release))}, the nearest known release",
         remedy="docs/compatibility.md says what differs between releases",
     )
 
@@ -254,7 +261,7 @@ async def check_definition(survey: Survey) -> Finding:
     found = await survey.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
     if isinstance(found, Unseen):
         if found.absent:
-            what = f"there is no definition {name}: the operator waits for it"
+            what = f"the definition {name} is missing: the operator waits for it"
             return Finding(check="definition", state="failed", what=what, remedy=apply)
         served = await survey.get(f"/apis/{API_VERSION}")
         if isinstance(served, Unseen):
@@ -468,25 +475,30 @@ def _unscheduled(pod: JsonObject, installed: Installation) -> Finding:
     other = installed.kube_scheduler_runs if scheduler == DEFAULT_SCHEDULER else False
     if other is True or (own and installed.leader is not None):
         what = f"waiting for {named(scheduler)}, which runs"
-        return Finding(check="operator", state="warning", what=what, remedy="look again")
+        return Finding(
+            check="operator",
+            state="warning",
+            what=what,
+            remedy="run `stellwerk doctor` again in a moment",
+        )
     if isinstance(other, Unseen):
         what = f"waiting for {named(scheduler)}; whether it runs cannot be seen: {other.reason}"
         remedy = "ask an administrator whether it runs"
         return Finding(check="operator", state="warning", what=what, remedy=remedy)
     if own:
         what = (
-            f"waiting for {named(scheduler)}, which is Stellwerk itself, and no replica of "
-            "it runs: the cluster has no scheduler"
+            f"waiting for {named(scheduler)}, which is Stellwerk itself. No replica of it runs, "
+            "so the cluster has no scheduler"
         )
     else:
-        what = f"waiting for {named(scheduler)}, and no such scheduler is seen to run"
+        what = f"waiting for {named(scheduler)}, but no such scheduler seems to run"
     return Finding(
         check="operator",
         state="failed",
         what=what,
-        remedy="from any machine, `stellwerk run --leader-elect --kubeconfig FILE` with an "
-        "administrator's kubeconfig and the lease of the pods' arguments, until they run "
-        "(docs/operations.md, Where it is the only scheduler); or start kube-scheduler",
+        remedy="start kube-scheduler; or, until the pods run, `stellwerk run --leader-elect "
+        "--kubeconfig FILE` from any machine, with an administrator's kubeconfig and the "
+        "lease of the pods' arguments (docs/operations.md, Where it is the only scheduler)",
     )
 
 
@@ -602,7 +614,7 @@ def check_leases(installed: Installation) -> list[Finding]:
             # Left behind when the operator took another lease, as in kube-scheduler's place.
             continue
         elif lease.is_stellwerk or lease.key == installed.wanted_lease:
-            holder = f"its last holder {named(lease.holder)} renews it no more"
+            holder = f"its last holder {named(lease.holder)} no longer renews it"
             what = (
                 f"{key}: {holder if lease.holder else 'it was released'}, and no replica holds it"
             )
@@ -685,6 +697,19 @@ def check_profiles(installed: Installation) -> list[Finding]:
             findings.append(
                 Finding(check="profiles", state="failed", what=what, quoted=_messages(serves))
             )
+        elif (ready := conditions.get("Ready", {})).get("status") == "False":
+            # It lacks a file, an address or a Secret that it names: its extenders fail.
+            what = f"{name} serves and is not ready ({word(ready.get('reason'))})"
+            remedy = f"kubectl describe {name}; docs/troubleshooting.md explains its conditions"
+            findings.append(
+                Finding(
+                    check="profiles",
+                    state="warning",
+                    what=what,
+                    remedy=remedy,
+                    quoted=_messages(ready),
+                )
+            )
         else:
             active += 1
     if active:
@@ -725,7 +750,7 @@ def _names_of(profiles: Iterable[JsonObject]) -> set[str]:
 
 _MAX_EXAMINED_NAMES: Final = 20
 """schedulerNames for which signs of a scheduler are looked for: three requests for each."""
-_NOT_EXAMINED: Final = "signs of other schedulers were looked for under the first names alone"
+_NOT_EXAMINED: Final = "only the first names were checked for signs of another scheduler"
 
 
 async def check_unserved_pods(survey: Survey, installed: Installation) -> list[Finding]:
@@ -759,7 +784,7 @@ async def check_unserved_pods(survey: Survey, installed: Installation) -> list[F
             Finding(
                 check="waiting pods",
                 state="failed" if is_certain and not unseen else "warning",
-                what=f"{waits} for {named(name)}, which no scheduler is seen to serve{near}: "
+                what=f"{waits} for {named(name)}, which no known scheduler serves{near}: "
                 f"{_some(map(named, keys))}{f'; {unseen}' if unseen else ''}",
                 remedy="correct schedulerName, create a SchedulerProfile that has it, or start "
                 "the scheduler",

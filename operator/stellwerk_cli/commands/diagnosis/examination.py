@@ -153,7 +153,7 @@ async def _read_answers(port: OperatorPort, observed: Observed) -> None:
     kinds = ", ".join(f"{each.count} {each.kind}" for each in dump.differences)
     if kinds:
         what = f"the cache differs from the API: {kinds}"
-        remedy = "normal under load for a moment: `stellwerk dump` compares again"
+        remedy = "normal for a moment under load: `stellwerk dump` compares again"
         finding = Finding(check="cache", state="warning", what=what, remedy=remedy)
     elif dump.compared:
         finding = Finding(check="cache", state="ok", what="the cache agrees with the API")

@@ -44,7 +44,7 @@ async def check_readiness(port: OperatorPort) -> list[Finding]:
     checks = [match.groups() for match in map(_CHECK.fullmatch, text.splitlines()) if match]
     failed = [(name, reason) for sign, name, reason in checks if sign == "-"]
     if not checks:
-        what = "the port answers, and its probe in no form that is known"
+        what = "the port answers, but its probe has an unknown form"
         return [Finding(check="port", state="unknown", what=what)]
     if not failed:
         what = f"the leader is ready: {', '.join(name for _, name, _ in checks)}"
@@ -54,7 +54,7 @@ async def check_readiness(port: OperatorPort) -> list[Finding]:
             check="port",
             state="failed",
             what=f"the leader's check {name} fails",
-            remedy="its log says more; docs/operations.md, Signs",
+            remedy="read its log, and docs/operations.md, Signs",
             quoted=[reason],
         )
         for name, reason in failed
@@ -67,7 +67,7 @@ async def check_metrics(port: OperatorPort) -> tuple[list[Finding], str]:
         text = await port.text("/metrics")
     except PortRefusal as refused:
         what = f"cannot be seen: needs the right to get /metrics ({refused.status})"
-        remedy = "bind the ClusterRole stellwerk-metrics-reader to who scrapes"
+        remedy = "bind the ClusterRole stellwerk-metrics-reader to the account that scrapes"
         return [Finding(check="metrics", state="unknown", what=what, remedy=remedy)], ""
     count = sum(line.startswith("# TYPE ") for line in text.splitlines())
     findings = [Finding(check="metrics", state="ok", what=f"{count} families can be read")]
@@ -77,7 +77,7 @@ async def check_metrics(port: OperatorPort) -> tuple[list[Finding], str]:
         remedy = "use the program of the release that is installed, or upgrade (docs/operations.md)"
         findings.append(Finding(check="versions", state="warning", what=what, remedy=remedy))
     elif found is not None:
-        what = f"the operator is v{version(found[1])}, as this program"
+        what = f"the operator is v{version(found[1])}, like this program"
         findings.append(Finding(check="versions", state="ok", what=what))
     return findings, text
 
@@ -106,8 +106,8 @@ async def check_port_certificate(port: OperatorPort, now: datetime) -> list[Find
         with contextlib.suppress(OSError):
             await writer.wait_closed()
     remedy = (
-        "a port that made its own makes a new one when the pod starts: kubectl rollout restart; "
-        "one of --tls-cert-file is read again when the file changes"
+        "without --tls-cert-file the port makes a new one when the pod starts: kubectl rollout "
+        "restart. A changed file of --tls-cert-file is read again"
     )
     return [_expiry("the certificate of the operator's port", shown, now, remedy)]
 
@@ -122,11 +122,11 @@ def check_own_credentials(access: Access, now: datetime) -> list[Finding]:
             what = f"your client certificate cannot be read: {type(error).__name__}"
             findings.append(Finding(check="certificates", state="unknown", what=what))
         else:
-            remedy = "renew it: kubeadm certs renew, or ask who gave it to you"
+            remedy = "renew it: kubeadm certs renew, or ask its issuer"
             findings.append(_expiry("your client certificate", shown, now, remedy))
     until = _end_of_token(access.authorization or "")
     if until is not None:
-        remedy = "get a new one from where you got it"
+        remedy = "get a new one from its issuer"
         findings.append(_until("your token", until, now, remedy, timedelta()))
     return findings
 
@@ -173,10 +173,12 @@ def _until(whose: str, until: datetime, now: datetime, remedy: str, soon: timede
 def unreachable(reason: SchedulerError) -> Finding:
     """The finding for a port that cannot be asked."""
     status = reason.status if isinstance(reason, PortRefusal) else None
-    what = "the operator's port cannot be asked, so probes, metrics and its certificate are unknown"
+    what = (
+        "the operator's port cannot be reached, so its probes, metrics and certificate are unknown"
+    )
     if status is not None:
         what += f" ({status})"
-    remedy = "see the lease and your rights; kubectl must be on the PATH, or name --url"
+    remedy = "check the lease and your rights; kubectl must be on the PATH, or pass --url"
     return Finding(check="port", state="unknown", what=what, remedy=remedy, quoted=[str(reason)])
 
 

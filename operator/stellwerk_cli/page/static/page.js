@@ -37,7 +37,7 @@ async function copy(name) {
     await navigator.clipboard.writeText(document.getElementById(name).textContent);
     say("Copied.");
   } catch {
-    say("The browser did not allow to copy it: mark the text instead.");
+    say("The browser does not allow copying: select the text instead.");
   }
 }
 
@@ -155,7 +155,7 @@ async function look() {
         isFresh();
       }
     } catch {
-      keepLast("The page is no longer served: start it again.");
+      keepLast("The page is no longer served: run `stellwerk page` again.");
     }
   }
   timer = setTimeout(look, period);

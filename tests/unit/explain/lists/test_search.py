@@ -36,7 +36,7 @@ def test_pods_of_one_controller_name_it_once_before_them() -> None:
 
 
 def test_a_search_in_a_large_cluster_goes_on_in_steps() -> None:
-    assert sum(1 for _ in search_page(world_of(5000), (), (), "e-49", 20)) == 2
+    assert sum(1 for _ in search_page(world_of(5000), (), (), "e-49", 20)) >= 5
 
 
 def test_nothing_and_spaces_find_nothing() -> None:

@@ -111,8 +111,8 @@ def test_lines_name_request_class_and_counts() -> None:
     found = decide(case(claim("mine", request(count=2)), devices=[device("gpu-0")]))
     assert "\n".join(codec(DevicesOfPod).read(found["devices"]).lines()) == (
         "Claim default/mine is needed.\n"
-        "Request r of default/mine asks for 2 devices of class gpu: 1 considered, 1 could be "
-        "taken; 0 of 2 nodes have enough for it alone."
+        "Request r of default/mine needs 2 devices of class gpu: 1 considered, 1 available. 0 "
+        "of 2 nodes have enough for this request alone."
     )
 
 

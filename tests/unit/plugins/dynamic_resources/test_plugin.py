@@ -2,7 +2,7 @@
 
 import pytest
 
-from stellwerk.plugins.dynamic_resources.plugin import MAX_SELECTOR_BYTES
+from stellwerk.plugins.dynamic_resources.plugin import MAX_POD_SELECTOR_BYTES
 from stellwerk_simulation.cases.decide import decide
 from tests.support.device_cases import case, claim, device, request
 
@@ -28,5 +28,5 @@ def asking(selectors: int, text: str = LONG) -> str:
 def test_claims_with_selectors_beyond_a_limit_are_not_looked_at(
     selectors: int, text: str, *, is_too_complex: bool
 ) -> None:
-    assert 4 * len(LONG) < MAX_SELECTOR_BYTES < 5 * len(LONG)
+    assert 4 * len(LONG) < MAX_POD_SELECTOR_BYTES < 5 * len(LONG)
     assert ("too complex to schedule" in asking(selectors, text)) is is_too_complex

@@ -60,5 +60,5 @@ def test_a_credential_is_held_to_the_rules_of_a_text() -> None:
                 ],
             }
         )
-    assert "secretRef: not allowed beside a user in urlPrefix" in str(refused.value)
+    assert "secretRef: not allowed together with a user in urlPrefix" in str(refused.value)
     assert "hunter2" not in str(refused.value)

@@ -264,7 +264,7 @@ def test_queue_sort_is_replaced_by_disabling_the_default() -> None:
             {"filter": enabled("EBSLimits")},
             {},
             "spec.plugins.filter.enabled[0].name",
-            "NodeVolumeLimits does its work",
+            "NodeVolumeLimits replaces it",
             id="a removed plugin",
         ),
         pytest.param(

@@ -197,7 +197,7 @@ def test_resources_left_to_an_extender_are_ignored_by_fit() -> None:
     fit = loaded.args["NodeResourcesFit"]
     assert isinstance(fit, NodeResourcesFitArgs)
     assert fit.ignored_resources == ("example.com/gpu",)
-    assert "gives way to the managedResources" in loaded.remarks[0]
+    assert "is replaced by the managedResources" in loaded.remarks[0]
 
 
 @pytest.mark.parametrize(

@@ -597,7 +597,7 @@ async def test_an_explanation_has_what_extenders_refused_in_the_last_attempt(
     assert reasons == [("Extender", ["no license"], 2), ("Extender", ["never"], 1)]
     assert found.would_get_node is None
     assert found.would_wait == (
-        "in its last attempt extenders refused 3 nodes that the plugins let pass"
+        "in its last attempt extenders rejected 3 nodes that passed the plugins"
     )
     first.answers["filter"] = rejecting({"n1": "no license"})
     world.clock.advance(60)
@@ -623,7 +623,7 @@ async def test_a_decision_says_which_nodes_extenders_refused(
     reasons = {tuple(each.reasons): each.nodes for each in found.decision.others.reasons}
     assert reasons == {
         ("no license",): 1,
-        ("taken away without a reason",): 1,
+        ("rejected without a reason",): 1,
         ("node(s) were unschedulable",): 1,
     }
 

@@ -759,7 +759,7 @@ def hungry(name: str, size: int) -> list[JsonObject]:
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [
-        pytest.param({}, "grants no room: pluginConfig", id="nothing is granted by default"),
+        pytest.param({}, "grants no room: args.reservation", id="nothing is granted by default"),
         pytest.param(
             granting(), "which is granted 2 of 20", id="more is asked for than is granted"
         ),
@@ -835,7 +835,7 @@ def test_room_is_kept_only_where_what_is_in_the_way_is_known_to_end(
         assert kept_nodes(world) == ({"n0", "n1"} if is_kept else set())
         refused, message = room(world, "g")
         assert (refused == "True") is not is_kept
-        assert is_kept or "known to end in time" in message
+        assert is_kept or "will end in time" in message
 
     story(play, **granting(maxNodes="100%"))
 

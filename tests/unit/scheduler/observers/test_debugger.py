@@ -118,7 +118,7 @@ def test_a_dump_ends_at_its_limit_and_where_its_time_is_up() -> None:
         comparison = await debugger.compare()
         with patch.object(module, "MAX_DUMP_BYTES", 200):
             short = finished(debugger.answer(comparison))
-        assert short.stopped == "the dump ends here: it has 0 MiB"
+        assert short.stopped == "the dump is cut off here, at 0 MiB"
         assert sum(map(len, short.items)) < 200
         with patch.object(module, "_LINES_PER_STEP", 1):
             steps = debugger.answer(comparison)

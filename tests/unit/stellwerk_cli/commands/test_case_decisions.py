@@ -37,7 +37,7 @@ def test_a_table_marks_the_chosen_node_and_says_why_others_do_not_fit(tmp_path: 
     nodes = [make_node("small", cpu="100m"), make_node("large")]
     path.write_text(json.dumps(_case("a", nodes=nodes, pod=make_pod("web", cpu="1"))))
     first, *rows = _decided(path, human=True).splitlines()
-    assert first == "a (as Kubernetes 1.36.2): large"
+    assert first == "a (decisions follow Kubernetes 1.36.2): large"
     assert rows[0].startswith("* large")
     assert rows[1] == "  small  NodeResourcesFit: Insufficient cpu"
 

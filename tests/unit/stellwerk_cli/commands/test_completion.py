@@ -16,6 +16,8 @@ from tests.support.served_cluster import served
 NAMES = {
     ("pod", None): ["web-0", "web-1", "hello"],
     ("pod", "team"): ["other"],
+    ("pod", "ml"): ["big", "small"],
+    ("namespace", None): ["default", "ml", "team"],
     ("node", None): ["node-1", "node-2"],
     ("deployment", None): ["web"],
     ("schedulerprofile", None): ["packing", "stellwerk"],
@@ -34,6 +36,15 @@ def names(kind: str, namespace: str | None) -> list[str]:
         pytest.param(["explain", "pod", "w"], ["web-0", "web-1"], id="a pod"),
         pytest.param(["explain", "pod/h"], ["pod/hello"], id="a pod behind its kind"),
         pytest.param(["explain", "-n", "team", "pod", ""], ["other"], id="of a namespace"),
+        pytest.param(
+            ["explain", "pod", "-n", "ml", ""], ["big", "small"], id="behind the namespace"
+        ),
+        pytest.param(["explain", "pod", "-n", "ml", "b"], ["big"], id="begun behind the namespace"),
+        pytest.param(["explain", "pod", "--namespace=ml", "s"], ["small"], id="with a sign"),
+        pytest.param(["explain", "pod", "-w", "-o", "json", "h"], ["hello"], id="behind options"),
+        pytest.param(["explain", "pod", "-n", "m"], ["ml"], id="a namespace"),
+        pytest.param(["queue", "-n", "m"], ["ml"], id="the namespace of a list"),
+        pytest.param(["queue", "--namespace", "t"], ["team"], id="by the option's whole name"),
         pytest.param(["explain", "deploy", ""], ["web"], id="a deployment"),
         pytest.param(["what-if", "--drain", "node-2"], ["node-2"], id="a node behind an option"),
         pytest.param(["what-if", "--dr"], ["--drain"], id="an option"),
@@ -90,3 +101,4 @@ def test_groups_are_named_in_the_version_that_the_cluster_has(
         assert completion.names_in_cluster("podgroup", "default") == ["g"]
         assert completion.names_in_cluster("podgroup", None) == ["g"]
         assert completion.names_in_cluster("deployment", "default") == []
+        assert "default" in completion.names_in_cluster("namespace", None)

@@ -59,7 +59,7 @@ def test_without_a_terminal_and_without_yes_a_command_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    with pytest.raises(ConfigurationError, match=r"Evict 2 pods\? .* --yes says so"):
+    with pytest.raises(ConfigurationError, match=r"Evict 2 pods\? .* confirm with --yes"):
         is_confirmed(options(), "Evict 2 pods?")
     assert is_confirmed(options("--yes"), "Evict 2 pods?")
 

@@ -17,7 +17,7 @@ from stellwerk.answers.what_if import WhatIf
 from stellwerk.answers.workload import PodsWaitingAlike, WorkloadExplanation
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import finished
-from stellwerk.models.troubleshooting import DOCUMENT, SITE
+from stellwerk.models.troubleshooting import PAGE, SITE
 from stellwerk_cli.commands.explained_pod import print_explanation
 from stellwerk_cli.commands.explained_workload import print_workload
 from stellwerk_cli.commands.printer import Printer, console
@@ -108,8 +108,8 @@ def test_the_last_line_of_an_answer_says_which_release_it_follows() -> None:
         output = io.StringIO()
         show(Printer(output, width=100))
         lines = output.getvalue().splitlines()
-        assert lines[-1] == f"decided as Kubernetes {expected}"
-        assert sum("decided as" in line for line in lines) == 1
+        assert lines[-1] == f"decisions follow Kubernetes {expected}"
+        assert sum("decisions follow" in line for line in lines) == 1
 
 
 def test_names_of_plugins_are_broken_between_words_where_they_are_too_wide() -> None:
@@ -139,8 +139,8 @@ def test_names_of_plugins_are_broken_between_words_where_they_are_too_wide() -> 
 @pytest.mark.parametrize(
     ("site", "link"),
     [
-        (None, DOCUMENT.as_uri()),
-        ("", DOCUMENT.as_uri()),
+        (None, f"{PAGE.as_uri()}#insufficient"),
+        ("", f"{PAGE.as_uri()}#insufficient"),
         (
             "https://docs.example.com/stellwerk/",
             "https://docs.example.com/stellwerk/troubleshooting.html#insufficient",

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from stellwerk.client.lease import Lease, LeaseRecord
 from stellwerk_cli.commands import leave as command
+from stellwerk_cli.commands.leave import _release
 from stellwerk_kube.errors import Conflict
 from stellwerk_kube.json_values import JsonObject
 from tests.support.memory_client import MemoryClient
@@ -84,3 +86,23 @@ async def test_another_deployment_than_was_asked_about_stays(
 ) -> None:
     with pytest.raises(Conflict):
         await left(change, monkeypatch)
+
+
+async def test_a_lease_that_another_holder_took_meanwhile_stays_its_own() -> None:
+    record = LeaseRecord("stellwerk-1_a", 15, "", "", 0)
+
+    class Api:
+        async def get(self) -> Lease:
+            return Lease(record, {"metadata": {"name": "stellwerk", "resourceVersion": "1"}})
+
+        async def update(self, lease: Lease, _: LeaseRecord) -> None:
+            assert lease.obj["metadata"]["resourceVersion"] == "1"
+            raise Conflict("replace the lease", 409, "Conflict", "the object has been modified")
+
+    class Client:
+        def lease(self, *_: str) -> Api:
+            return Api()
+
+    client: Any = Client()
+    said = await _release(client, "stellwerk", "stellwerk", "stellwerk", {"stellwerk-1"})
+    assert said == "lease stellwerk/stellwerk was taken by another holder meanwhile"

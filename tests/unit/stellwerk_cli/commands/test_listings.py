@@ -166,7 +166,7 @@ async def test_where_a_namespace_has_none_those_that_have_some_are_told(
         out, err = await asked("-n", "taem")
         assert out == "No pod waits.\n"
         assert err.startswith('stellwerk: nothing in namespace taem; did you mean "team"?; ')
-        assert err.endswith("there is in other, team (-A lists all)\n")
+        assert err.endswith("there are some in other, team (-A lists all)\n")
         assert (await asked("-n", "taem", "-o", "name")) == ("", "")
         assert (await asked("-n", "team"))[1] == ""
         assert (await asked("-n", "taem", "-l", "app=none"))[1] == ""

@@ -81,12 +81,12 @@ def test_another_kind_is_counted_beside_pods_and_refused_alone(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "there is no manifest in it"),
-        ("--- \n---\n", "there is no manifest in it"),
-        ("just text", "a document is no object, but the text 'just text'"),
+        ("", "it contains no manifest"),
+        ("--- \n---\n", "it contains no manifest"),
+        ("just text", "a document must be an object, not the text 'just text'"),
         ("metadata: {name: x}", "a manifest has no kind, Node is expected"),
         ("kind: Deployment", "there is no Node in it, but 1 Deployment"),
-        ("- a", "a document is no object, but a list of 1 part"),
+        ("- a", "a document must be an object, not a list of 1 part"),
         ("[", "not YAML"),
         ("{kind: Node, spec: {taintz: []}, foo: 1}", 'unknown field "spec.taintz", "foo"'),
         ("{kind: Node, spec: {taints: 5}}", "cannot unmarshal"),

@@ -201,9 +201,9 @@ async def test_another_key_gets_neither_token_nor_request(
         forwarded_to(stranger, tmp_path, leader.public_key, monkeypatch) as address,
         open_port(address) as port,
     ):
-        with pytest.raises(SchedulerError, match="another public key"):
+        with pytest.raises(SchedulerError, match="the expected public key"):
             await port.ask_json("/queue")
-        with pytest.raises(SchedulerError, match="another public key"):
+        with pytest.raises(SchedulerError, match="the expected public key"):
             await port.ask_json("/what-if", {})
     hold("requests to another key", len(stranger.asked))
 
@@ -340,7 +340,9 @@ async def test_in_kube_schedulers_place_the_pod_is_found_without_a_flag(
         namespace, _, name = pod.partition("/")
         assert await forwarding_to(address, forwards) == [namespace, f"pod/{name}"]
         (said,) = capsys.readouterr().err.splitlines()
-        assert said == f"stellwerk: pod {pod} leads, by the lease kube-system/kube-scheduler"
+        assert said == (
+            f"stellwerk: pod {pod} is the leader, by the lease kube-system/kube-scheduler"
+        )
         named = replace(address, lease_namespace=IN_PLACE[0], lease_name=IN_PLACE[1])
         named = replace(named, or_in_place=False)
         assert await forwarding_to(named, forwards) == [namespace, f"pod/{name}"]
@@ -379,9 +381,9 @@ async def test_who_leads_instead_is_said_with_operators_of_other_names(
         hold_as_stellwerk(cluster, ("stellwerk", "gpu-stellwerk"), "stellwerk/gpu-stellwerk-1")
         assert await refusal_of(unflagged(tmp_path / "kubeconfig")) == (
             "no replica holds the lease stellwerk/stellwerk or kube-system/kube-scheduler; "
-            "kube-system/kube-scheduler is held by control-plane-1_9, which is no Stellwerk, or an "
-            "older one; "
-            "in stellwerk Stellwerk holds gpu-stellwerk: try --lease or --url"
+            "kube-system/kube-scheduler is held by control-plane-1_9, which is not Stellwerk, "
+            "or an older version; "
+            "in stellwerk Stellwerk holds gpu-stellwerk: pass --lease or --url"
         )
     assert asked_of_kubectl(forwards) == []
 
@@ -395,8 +397,8 @@ async def test_a_pod_where_stellwerk_is_not_expected_gets_no_request(
         hold_as_stellwerk(cluster, IN_PLACE, "team/greedy-1", LATER)
         refusal = await refusal_of(unflagged(tmp_path / "kubeconfig"))
         assert refusal.endswith(
-            "names the pod team/greedy-1, and Stellwerk is expected in kube-system or stellwerk "
-            "alone: if it runs there, set STELLWERK_NAMESPACE=team"
+            "names the pod team/greedy-1, but Stellwerk is expected only in kube-system or "
+            "stellwerk. If it runs there, set STELLWERK_NAMESPACE=team"
         )
         assert asked_of_kubectl(forwards) == []
         monkeypatch.setenv("STELLWERK_NAMESPACE", "team")
@@ -414,8 +416,8 @@ async def test_a_holder_outside_of_the_cluster_is_named(
         refusal = await refusal_of(unflagged(tmp_path / "kubeconfig"))
     assert refusal == (
         'cannot forward a port to pod kube-system/laptop: pods "laptop" not found (the lease '
-        "kube-system/kube-scheduler names no pod of its holder laptop_4f0c: if that runs outside "
-        "of the cluster, --url leads to it)"
+        "kube-system/kube-scheduler names no pod of its holder laptop_4f0c: if it runs outside "
+        "the cluster, name its port with --url)"
     )
 
 
@@ -461,8 +463,8 @@ async def test_who_may_read_one_lease_alone_learns_what_is_missing(
         hold_lease(cluster, OWN, "", EARLIER)
         address = unflagged(reader_of(cluster, tmp_path, OWN))
         assert await refusal_of(address) == (
-            f"no replica holds the lease stellwerk/stellwerk; {missing(*IN_PLACE)}: "
-            "try --lease or --url"
+            f"no replica holds the lease stellwerk/stellwerk; {missing(*IN_PLACE)}: pass "
+            "--lease or --url"
         )
     async with EmbeddedCluster(1, options=ClusterOptions(identity=ENFORCED)) as cluster:
         operator_token(cluster)  # installs the namespace and the rights

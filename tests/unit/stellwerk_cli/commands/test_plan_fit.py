@@ -33,7 +33,10 @@ def test_what_is_printed_schedules_as_the_ready_profile(
     [
         (("bestfit", "--for", PODS), 'no ready profile bestfit; did you mean "best-fit"?\n'),
         (("fgd",), "no kubeconfig at missing: name one with --kubeconfig"),
-        (("fgd", "--for", PODS, "--kubeconfig", "x"), "either by --for FILE or by a --kubeconfig"),
+        (
+            ("fgd", "--for", PODS, "--kubeconfig", "x"),
+            "either with --for FILE or with --kubeconfig",
+        ),
         (("fgd", "--for", "absent.csv"), "cannot read absent.csv: No such file or directory"),
     ],
 )
@@ -91,8 +94,8 @@ def test_plans_and_simulations_name_the_release_that_they_follow(
         answer = json.loads(printed.out)
         [followed] = {each["compatibility"] for each in answer.get("runs", [answer])}
         assert followed == release
-        assert printed.err.endswith(f"stellwerk: decided as Kubernetes {release}\n")
-    assert f"decided as Kubernetes {release}" in page.read_text()
+        assert printed.err.endswith(f"stellwerk: decisions follow Kubernetes {release}\n")
+    assert f"decisions follow Kubernetes {release}" in page.read_text()
 
 
 def test_pods_of_one_controller_that_fit_nowhere_share_a_line(

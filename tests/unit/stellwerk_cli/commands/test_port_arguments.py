@@ -85,9 +85,15 @@ def test_the_environment_names_the_port_and_the_operators_namespace(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("deploymen/web", "'deploymen' is not explained; did you mean \"deployment\"?"),
-        ("widget/web", "'widget' is not explained; daemonset, deployment, device, job, node, pod,"),
-        ("podgrop x", "'podgrop' is not explained; did you mean \"podgroup\"?"),
+        (
+            "deploymen/web",
+            "cannot explain 'deploymen': expected KIND NAME; did you mean \"deployment\"?",
+        ),
+        (
+            "widget/web",
+            "expected KIND NAME; kinds are daemonset, deployment, device, job, node, pod,",
+        ),
+        ("podgrop x", "cannot explain 'podgrop': expected KIND NAME; did you mean \"podgroup\"?"),
         ("pod", "explain pod: expected one name of a pod"),
         ("pod a b", "explain pod a b: expected one name of a pod"),
         ("pod/", "explain pod/: expected one name of a pod"),

@@ -17,4 +17,4 @@ def test_a_shadow_that_was_not_compared_yet_has_no_figures() -> None:
     output = io.StringIO()
     print_shadow(counted, console(output))
     first = output.getvalue().splitlines()[0]
-    assert first == "next decides beside stellwerk: no decision was compared yet"
+    assert first == "next shadows stellwerk: no decision was compared yet"

@@ -32,7 +32,7 @@ def test_a_table_and_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr()
     head, line, _, *left_out = printed.out.splitlines()
     assert left_out[0].startswith("fgd, seed 42: ")
-    assert printed.err.splitlines()[-1] == "stellwerk: decided as Kubernetes 1.37.1"
+    assert printed.err.splitlines()[-1] == "stellwerk: decisions follow Kubernetes 1.37.1"
     assert head.split()[:3] == ["profile", "seed", "pods"]
     assert line.split()[:2] == ["fgd", "42"]
     with path.open() as file:
@@ -170,7 +170,10 @@ def test_without_a_profile_it_is_the_default_one(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--profile", "fgd", "--inflate", "1", "--arrivals", "trace"), "not with --arrivals"),
+        (
+            ("--profile", "fgd", "--inflate", "1", "--arrivals", "trace"),
+            "cannot be used with --arrivals",
+        ),
         (("--profile", "fgd", "--html", "out.pdf"), "the name must end in .html"),
     ],
 )

@@ -24,7 +24,7 @@ async def test_both_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert client == f"Client Version: v{__version__}"
         assert await asyncio.to_thread(main, [*command, "-o", "json"]) == 0
         answer = json.loads(capsys.readouterr().out)
-    assert release == "Decides As: 1.36.2"
+    assert release == "decisions follow Kubernetes 1.36.2 unless a profile names a release"
     assert "ResourceClaim: resource.k8s.io/v1" in kinds
     [groups] = [line for line in kinds if line.startswith("PodGroup: ")]
     why = (

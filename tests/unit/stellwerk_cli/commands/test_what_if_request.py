@@ -123,7 +123,7 @@ def test_acts_are_written_with_the_namespace_of_their_objects() -> None:
     ("arguments", "message"),
     [
         ("--relabel n1", "--relabel 'n1': expected the name of a node"),
-        ("--taint n1 a=b", "--taint 'n1 a=b': \"\" is no effect of a taint"),
+        ("--taint n1 a=b", "--taint 'n1 a=b': \"\" is not a taint effect"),
         ("--delete web", "--delete 'web': expected node/NAME"),
         ("--scale web=3", "--scale 'web=3': expected KIND/NAMESPACE/NAME=REPLICAS"),
     ],

@@ -75,8 +75,7 @@ def test_the_summary_comes_first_and_alike_pods_are_one_line() -> None:
     assert printed(answer) == [
         "If node-2 were drained: 4 of 42 pods move, 34 find no node, 2 stay where they",
         "are, 2 are lost.",
-        "2 pods (shop/lone, shop/other) are lost: they have no controller that makes them",
-        "anew",
+        "2 pods (shop/lone, shop/other) are lost: no controller recreates them",
         "2 pods (shop/s-0, shop/s-1) stay on node-2: budget shop/b: 0 allowed",
         "POD                            NODE",
         "3 pods of shop/deployment/web  node-0 (2), node-1",

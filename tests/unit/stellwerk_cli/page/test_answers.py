@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from typing_extensions import override
 
 from stellwerk.answers.answer import Kind, codec
 from stellwerk.answers.decisions import DecisionsPage
-from stellwerk_cli.page.answers import FRESH_SECONDS, MAX_KEPT_ANSWERS, Answers, Port
+from stellwerk_cli.page.answers import FRESH_SECONDS, MAX_KEPT_ANSWERS, Answers, PodEvent, Port
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import SchedulerError
 from tests.support.in_process import eventually
@@ -103,3 +104,39 @@ async def test_what_is_kept_is_bounded() -> None:
     assert port.asked == 4 * MAX_KEPT_ANSWERS, "the last one is kept"
     await answers.get("/explain/default/0", DecisionsPage)
     assert port.asked == 4 * MAX_KEPT_ANSWERS + 1, "the first one is not"
+
+
+@pytest.mark.parametrize(
+    ("written", "event"),
+    [
+        pytest.param(
+            {"lastTimestamp": "t", "type": "Warning", "reason": "r", "message": "m", "count": 4},
+            PodEvent("t", "Warning", "r", "m", 4),
+            id="v1",
+        ),
+        pytest.param(
+            {"eventTime": "t", "type": "Normal", "reason": "r", "note": "n", "series": None},
+            PodEvent("t", "Normal", "r", "n", 1),
+            id="events.k8s.io",
+        ),
+        pytest.param(
+            {"eventTime": "t", "series": {"count": 7, "lastObservedTime": "u"}},
+            PodEvent("u", "", "", "", 7),
+            id="a series",
+        ),
+    ],
+)
+def test_an_event_is_read_in_both_versions(written: dict[str, object], event: PodEvent) -> None:
+    assert PodEvent.of(written) == event
+
+
+async def test_what_is_kept_under_a_name_is_asked_for_again_when_it_is_too_old() -> None:
+    clock, asked = VirtualClock(), count()
+    answers = Answers(SlowPort(), clock)
+
+    async def question() -> int:
+        return next(asked)
+
+    assert [await answers.kept("e", question, 10.0) for _ in range(2)] == [0, 0]
+    clock.advance(10)
+    assert await answers.kept("e", question, 10.0) == 1

@@ -54,6 +54,17 @@ def test_acts_on_nodes_and_pods_are_lines_of_the_form() -> None:
     assert asked["delete"] == ["pod/shop/a"]
 
 
+def test_a_smaller_request_is_in_the_one_container() -> None:
+    change = ChangeFields(
+        kind="editPod", edit="request 750m instead of 2 CPU", amounts={"cpu": 750}
+    )
+    (container,) = body(change)["pod"]["spec"]["containers"]
+    assert container["resources"]["requests"]["cpu"] == "750m"
+    two = make_pod("web", cpu="2")
+    two["spec"]["containers"] *= 2
+    assert filled_form([change], two, {}).by_hand == ["request 750m instead of 2 CPU"]
+
+
 @pytest.mark.parametrize(
     ("kind", "cpu", "cordoned"),
     [

@@ -81,6 +81,10 @@ async def test_no_text_of_the_operator_becomes_markup() -> None:
         texts += [await shown(window, f"/pods/a/{it}") for it in ("bound", "waiting", "failed")]
         texts += [await shown(window, path) for path in ("/claims/a/x", "/owners/a/Job/x")]
         texts += [await shown(window, f"/{path}/x") for path in ("nodes", "profiles")]
+        texts += [await shown(window, path) for path in ("/search?q=x", "/groups/a/x")]
+        texts += [await shown(window, f"/nodes?grid={quote(EVIL)}&sort={quote(EVIL)}")]
+        texts += [await shown(window, f"/queue?sort={quote(EVIL)}&open={quote(EVIL)}")]
+        texts += [await shown(window, f"/what-if?of=a/b&profile_of=x&changes={CHANGES}")]
         texts.append(await shown(window, f"/profiles/x?try=yes&{quote(EVIL)}=9"))
         texts.append(await shown(window, f"/profiles/x?try=yes&{quote(EVIL)}=9&pod={quote(EVIL)}"))
         port.answers["/explain/devices"] = hostile_device()
@@ -103,6 +107,9 @@ async def test_no_text_of_the_operator_becomes_markup() -> None:
         assert "\u202e" not in text, "no text turns others round"
         assert not any("49" in each for each in page.texts), "no template in a text is evaluated"
     assert sum("<script>alert('x')</script>" in t for p in texts for t in Markup(p).texts) > 20
+
+
+CHANGES = quote(orjson.dumps([{"kind": EVIL, "edit": EVIL}]).decode())
 
 
 class EvilSpecs(AcceptedSpecs):
@@ -173,7 +180,7 @@ async def test_every_page_of_a_real_operator_is_shown() -> None:
             )
             assert 'Supposed: <span class="name">relabel small disk=ssd</span>' in acted
             assert "taint small a=b:NoSchedule" in acted
-            assert "decided as Kubernetes" in drained
+            assert "decisions follow Kubernetes" in drained
             _, added = await window.post("/what-if", {"nodes": str(make_node("new", cpu="8"))})
             assert "new" in added
             status, text = await window.post("/what-if", {"drain": "no-such-node"})
@@ -214,7 +221,7 @@ async def test_devices_claims_and_controllers_have_their_pages() -> None:
                 assert f'href="{place}"' in one
             assert "stellwerk explain device/gpu.example.com/a/gpu-1" in one
             free = await shown(window, "/devices/gpu.example.com/a/gpu-0")
-            assert "No claim has been given it." in free
+            assert "No claim holds it." in free
             status, text = await window.get("/devices/gpu.example.com/a/gpu-9")
             assert (status, "there is no device" in text) == (404, True)
             text = await shown(window, "/devices/gpu.example.com/a/gpu-1?format=json")
@@ -245,11 +252,11 @@ async def test_a_profile_shows_its_history_and_tries_weights() -> None:
                 )
                 assert (status, "a weight is a number" in text) == (422, True)
             status, text = await window.get("/profiles/stellwerk?try=yes&NodeResourcesFit=1")
-            assert (status, "no weight is another one" in text) == (422, True)
+            assert (status, "no weight was changed" in text) == (422, True)
             assert (await window.get("/profiles/nobody"))[0] == 404
         async with opened(Through(operator)) as window:
             page = await shown(window, "/profiles/stellwerk")
-            assert "no way to the API server" in page
+            assert "cannot reach the API server" in page
             assert 'name="try"' not in page
 
 
@@ -668,11 +675,11 @@ async def test_pods_that_no_scheduler_serves_are_on_the_overview_and_in_the_queu
             for address in ("/", "/queue", "/queue?queue=unserved"):
                 page = await shown(window, address)
                 assert 'href="/pods/default/lost"' in page, address
-                assert "Served are: stellwerk" in page, address
+                assert "Served schedulerNames: stellwerk" in page, address
                 assert unescape(page).count('did you mean "stellwerk"?') == 1, address
                 assert "No pod waits." not in page, address
             assert 'href="/queue?queue=unserved"' in await shown(window, "/")
-            assert "Served are" in await shown(window, "/pods/default/lost")
+            assert "Served schedulerNames" in await shown(window, "/pods/default/lost")
 
 
 async def test_a_suggestion_is_tried_by_a_link_that_fills_the_form_in() -> None:
@@ -694,7 +701,7 @@ async def test_a_suggestion_is_tried_by_a_link_that_fills_the_form_in() -> None:
             assert (status, "not found" in text) == (422, True)
         async with opened(Through(operator)) as window:
             status, text = await window.get(links[0])
-            assert (status, "no way to the API server" in text) == (422, True)
+            assert (status, "cannot reach the API server" in text) == (422, True)
 
 
 @pytest.mark.parametrize(
@@ -799,7 +806,7 @@ async def test_the_page_says_which_api_server_there_is_and_what_is_off() -> None
     async with opened(port) as window:
         text = await shown(window, "/profiles")
     assert "Kubernetes v1.37.1" in text
-    assert "decides as 1.37 where a profile names no release" in text
+    assert "decisions follow Kubernetes 1.37 unless a profile names a release" in text
     assert '✓ ResourceClaim</span> <span class="quiet">resource.k8s.io/v1' in text
     assert 'PodGroup: off</span> <span class="quiet">the API serves &lt;none&gt;' in text
 
@@ -809,7 +816,9 @@ async def test_the_page_says_which_api_server_there_is_and_what_is_off() -> None
     [
         pytest.param(NoAnswer("no answer from there"), 503, id="no operator"),
         pytest.param(PortRefusal(403, "User may not"), 403, id="no right"),
-        pytest.param(PortRefusal(503, "this replica does not lead", "other"), 502, id="a standby"),
+        pytest.param(
+            PortRefusal(503, "this replica is not the leader", "other"), 502, id="a standby"
+        ),
         pytest.param(PortRefusal(429, "too many"), 429, id="too many"),
     ],
 )

@@ -103,6 +103,8 @@ async def test_a_node_that_a_pod_names_and_that_was_not_listed_is_looked_for_onc
     )
     cluster = await filled(server)
     assert {node.name for node in cluster.operator.world.cache.nodes()} == {"n1", "new"}
+    assert cluster.progress().startswith("reading the cluster: ")
+    assert cluster.progress().endswith("2 nodes, 1 pods")
     assert cluster.reading("").nodes == 2
 
 

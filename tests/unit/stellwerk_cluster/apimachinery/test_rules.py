@@ -475,7 +475,10 @@ def test_the_scheduler_name_of_a_profile_is_immutable(profiles: Api) -> None:
     assert create_profile(profiles, "mine", {"schedulerName": "mine"}) == []
     kind, key = profiles.kinds.resource(PLURAL, GROUP), ("", "mine")
     assert refused(profiles.patch, kind, key, {"spec": {"schedulerName": "other"}}) == [
-        'spec.schedulerName: Invalid value: "other": schedulerName is immutable; make a new profile'
+        (
+            'spec.schedulerName: Invalid value: "other": schedulerName is immutable; '
+            "create a new profile"
+        )
     ]
     assert refused(profiles.patch, kind, key, {"spec": {"podInitialBackoffSeconds": 2}}) == []
     assert refused(profiles.patch, kind, key, {"spec": {"podMaxBackoffSeconds": 1}}) == [

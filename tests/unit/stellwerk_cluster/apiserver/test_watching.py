@@ -1,6 +1,7 @@
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 import orjson
@@ -87,6 +88,25 @@ async def test_a_long_list_comes_whole() -> None:
                 await reader.readexactly(2)
         listed = orjson.loads(content)
         assert [len(each["data"]["a"]) for each in listed["items"]] == [_MEGABYTE] * 4
+
+
+async def test_watchers_of_a_large_object_that_do_not_read_hold_no_copy_of_it() -> None:
+    async with EmbeddedCluster(0, options=BARE) as cluster:
+        kind = cluster.api.kinds.resource("configmaps")
+        large = {"metadata": {"name": "large"}, "data": {"a": "x" * _MEGABYTE}}
+        cluster.api.create(kind, "default", large)
+        watchers = cluster.store.collection("configmaps").watchers
+        tracemalloc.start()
+        try:
+            async with AsyncExitStack() as stack:
+                for _ in range(40):
+                    path = "/api/v1/configmaps?watch=true"
+                    await stack.enter_async_context(opened(cluster, path))
+                await eventually(lambda: len(list(watchers)) == 40)
+                held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert held < 20 * _MEGABYTE
 
 
 class _Sink:

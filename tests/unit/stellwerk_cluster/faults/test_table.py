@@ -82,7 +82,7 @@ def entry(fields: str) -> str:
         pytest.param("- 1", "input should be a valid dictionary", id="no table at all"),
         pytest.param("a: [", "not YAML: line 1, column 5: ", id="not YAML"),
         pytest.param(entry("fault: rest"), "entry 2 (rest): fault: must be one of 'delay'", id="k"),
-        pytest.param(entry("name: x"), "entry 2 (x): fault: which fault it is", id="no fault"),
+        pytest.param(entry("name: x"), "entry 2 (x): fault: must name the fault", id="no fault"),
         pytest.param("faults: [1]", "entry 1: input should be", id="no object"),
         pytest.param(
             entry("fault: delay"), "entry 2 (delay): seconds: required", id="a missing field"
@@ -122,7 +122,7 @@ def entry(fields: str) -> str:
         ),
         pytest.param(
             entry("fault: outage, between: [1, 2], userAgent: x"),
-            "entry 2 (outage): it strikes everything: userAgent has no meaning",
+            "entry 2 (outage): it strikes everything: userAgent has no effect",
             id="an outage of a part",
         ),
     ],

@@ -17,7 +17,7 @@ def test_a_running_pod_tells_where_it_is_and_what_it_started() -> None:
     cluster.advance(1)
     assert told(cluster, "p").splitlines() == [
         "scheduled to node-1",
-        "taken up by the kubelet of node-1",
+        "started by the kubelet of node-1",
         "image registry.example/c:1 is present, container c started",
     ]
 
@@ -76,6 +76,6 @@ def test_the_run_before_is_told_alone_and_of_a_first_run_there_is_none() -> None
     cluster.advance(2)
     assert told(cluster, "p", previous=True).splitlines() == [
         "image registry.example/c:1 is present, container c started",
-        "container c ended: OOMKilled, exit code 137, killed by the kernel for want of memory",
+        "container c ended: OOMKilled, exit code 137, killed by the kernel because memory ran out",
     ]
     assert told(cluster, "p").endswith("container c started, restart 1")

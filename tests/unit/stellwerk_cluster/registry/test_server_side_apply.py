@@ -362,3 +362,18 @@ def test_each_kind_says_what_of_the_metadata_its_status_writes(
         for name in entry["fieldsV1"].get("f:metadata", {})
     ]
     assert set(owned) == changed
+
+
+def test_patch_after_patch_makes_no_object_of_more_parts_than_a_body_may_have(api: Api) -> None:
+    """An object of 120,000 keys and values would hold all other requests for half a second."""
+    kind = api.kinds.resource("configmaps")
+
+    def keys(first: str) -> dict[str, str]:
+        return {f"{first}{number}": "v" for number in range(20_000)}
+
+    entry = api.create(kind, "default", {"metadata": {"name": "many"}, "data": keys("a")})
+    with pytest.raises(StatusError, match="more than 60000 keys and values") as caught:
+        api.patch(kind, entry.key, {"data": keys("b")}, MERGE_PATCH)
+    assert caught.value.code == 413
+    entry = api.patch(kind, entry.key, {"data": {"x": "v"}}, MERGE_PATCH)
+    assert len(entry.obj["data"]) == 20_001, "managed fields do not count"

@@ -66,7 +66,7 @@ def test_a_pretty_printed_case_is_a_case() -> None:
         pytest.param("{", "line 1: not JSON", id="broken JSON"),
         pytest.param("a: [", "neither JSON nor YAML", id="broken YAML"),
         pytest.param("[]", "not a case", id="no object"),
-        pytest.param("kind: Node\n---\n3\n", "no object, but 3", id="a number among manifests"),
+        pytest.param("kind: Node\n---\n3\n", "an object, not 3", id="a number among manifests"),
         pytest.param(json.dumps(OBJECTS[0]), "no pod is pending beside 1 Node", id="no pod"),
     ],
 )

@@ -83,7 +83,7 @@ def test_reasons_are_words_and_versions_begin_with_a_number() -> None:
             "2026-01-01T00:00:00.000Z info stellwerk.app: serving … with 3 nodes",
             id="a line of JSON",
         ),
-        pytest.param('{"message": 1', LEFT_OUT, id="a line that is no JSON"),
+        pytest.param('{"message": 1', LEFT_OUT, id="a line that is not JSON"),
         pytest.param("[1]", LEFT_OUT, id="a list"),
         pytest.param(
             "Traceback (most recent call last):", "Traceback (most recent call last):", id="trace"

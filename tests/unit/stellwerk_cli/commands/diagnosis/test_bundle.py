@@ -31,7 +31,7 @@ def test_it_is_private_whole_and_replaces_an_older_one(tmp_path: Path) -> None:
 def test_another_file_is_kept_but_with_force(tmp_path: Path) -> None:
     file = tmp_path / "thesis.txt"
     file.write_text("years of work")
-    with pytest.raises(ConfigurationError, match="no bundle of Stellwerk; --force"):
+    with pytest.raises(ConfigurationError, match="not a bundle of Stellwerk; --force"):
         write_bundle(file, observed(), force=False)
     assert file.read_text() == "years of work"
     write_bundle(file, observed(), force=True)
@@ -42,7 +42,7 @@ def test_a_foreign_archive_is_another_file(tmp_path: Path) -> None:
     file = tmp_path / "b.tar.gz"
     with tarfile.open(file, "w:gz") as archive:
         archive.add(__file__, "thesis.txt")
-    with pytest.raises(ConfigurationError, match="no bundle of Stellwerk"):
+    with pytest.raises(ConfigurationError, match="not a bundle of Stellwerk"):
         check_writable(file, force=False)
 
 
@@ -54,8 +54,8 @@ def test_links_pipes_and_missing_directories_are_refused(tmp_path: Path) -> None
     os.mkfifo(pipe)
     for path, reason in (
         (link, "it is a link"),
-        (pipe, "it is no file"),
-        (tmp_path, "it is no file"),
+        (pipe, "it is not a file"),
+        (tmp_path, "it is not a file"),
         (tmp_path / "none" / "b", "there is no directory"),
     ):
         with pytest.raises(ConfigurationError, match=reason):

@@ -10,6 +10,7 @@ from stellwerk_cli.commands.diagnosis.checks import (
     HeldLease,
     Installation,
     check_leases,
+    check_profiles,
     check_versions,
     served_names,
 )
@@ -129,6 +130,40 @@ def test_names_are_served_while_their_scheduler_lives() -> None:
         "default-scheduler",
     }
     assert served_names(installed(leases=[kube_scheduler])) == {"default-scheduler"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state", "words"),
+    [
+        ({}, "warning", "has no condition"),
+        ({"Ready": ("Unknown", "Pending")}, "warning", "has no condition"),
+        ({"Accepted": ("True", "Valid"), "Active": ("True", "Serving")}, "ok", "1 profile is"),
+        (
+            {
+                "Accepted": ("True", "Valid"),
+                "Active": ("True", "Serving"),
+                "Ready": ("False", "NotAllowed"),
+            },
+            "warning",
+            "serves and is not ready (NotAllowed)",
+        ),
+        ({"Accepted": ("False", "Invalid")}, "failed", "is not accepted (Invalid)"),
+    ],
+)
+def test_a_profile_is_judged_by_its_conditions(
+    conditions: dict[str, tuple[str, str]], state: str, words: str
+) -> None:
+    found = profile("packing")
+    found["status"] = {
+        "conditions": [
+            {"type": type_, "status": status, "reason": reason, "message": "why"}
+            for type_, (status, reason) in conditions.items()
+        ]
+    }
+    (finding,) = check_profiles(installed(profiles=[found]))
+    assert finding.state == state
+    assert words in finding.what
+    assert state != "warning" or finding.remedy
 
 
 def test_a_kube_scheduler_that_cannot_be_seen_is_not_called_away() -> None:

@@ -42,8 +42,9 @@ async def test_a_refusal_is_no_empty_list(answer: Answer, unseen: Unseen, tmp_pa
 
 async def test_lists_are_read_by_pages_up_to_their_limit(tmp_path: Path) -> None:
     async with fake_api() as api, client_of(api, tmp_path) as client:
-        page = {"metadata": {"continue": "more"}, "items": [{"n": n} for n in range(2)]}
-        api.answers.extend(Answer(body=page) for _ in range(9))
+        items = [{"n": n} for n in range(2)]
+        pages = [{"metadata": {"continue": f"{n}"}, "items": items} for n in range(9)]
+        api.answers.extend(Answer(body=page) for page in pages)
         found = await Survey(client, "team", NOW).list("/api/v1/pods", limit=5)
         assert not isinstance(found, Unseen)
         assert len(found) == 5
