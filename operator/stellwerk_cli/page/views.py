@@ -207,7 +207,7 @@ _LONGEST: Final = 320
 """Characters of a filter: a label's key and value."""
 _FEW: Final = 12
 _NOT_FOUND: Final = 404
-_NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
+_NEGATIVE: Final = frozenset({"Reconciling", "Stalled", "Overlapping", "InlineCredentials"})
 """Conditions of a profile that are bad when they are true."""
 _LONGEST_QUERY: Final = 6000
 """Characters of an address with a query; a longer one is answered without its query."""

@@ -147,8 +147,13 @@ async def test_profiles_show_the_conditions_of_their_objects() -> None:
             for each in answer["objects"]
         }
         assert conditions == {
-            "stellwerk": {"Accepted": "True", "Active": "True"},
-            "broken": {"Accepted": "False", "Active": "False"},
+            "stellwerk": {"Accepted": "True", "Active": "True", "Ready": "True"},
+            "broken": {
+                "Accepted": "False",
+                "Active": "False",
+                "Ready": "False",
+                "Stalled": "True",
+            },
         }
 
 
