@@ -149,7 +149,7 @@ _MAX_FILTER_CHARACTERS: Final = 320
 _MAX_PREVIEW_ROWS: Final = 12
 """Rows of a list that another page shows the beginning of."""
 _NOT_FOUND: Final = 404
-_NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
+_NEGATIVE: Final = frozenset({"Reconciling", "Stalled", "Overlapping", "InlineCredentials"})
 """Conditions of a profile that are bad when they are true."""
 _MAX_QUERY_CHARACTERS: Final = 6000
 """Characters of an address with a query; a longer one is answered without its query."""

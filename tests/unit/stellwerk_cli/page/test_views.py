@@ -769,6 +769,8 @@ async def test_tiles_lead_to_their_queues_and_the_cluster_has_its_sums() -> None
     [
         ("Accepted", "True", "good"),
         ("Accepted", "False", "bad"),
+        ("Stalled", "True", "bad"),
+        ("Reconciling", "True", "bad"),
         ("Overlapping", "True", "bad"),
         ("Overlapping", "False", "good"),
         ("InlineCredentials", "True", "bad"),
