@@ -26,12 +26,15 @@ async def test_the_demo_computes_its_reasons_and_says_what_would_help() -> None:
     output = io.StringIO()
     assert await run_demo(keep=False, output=output) == 0
     text = output.getvalue()
-    nginx = text[text.index("\nnginx") :].splitlines()[1]
-    assert "kube-04   1 of 6 nodes fit" in nginx
-    assert "NodeAffinity +" in text
+    assert re.search(r"^Kubernetes [0-9.]+, 6 nodes, at http://127.0.0.1:[0-9]+\n", text)
+    nginx = " ".join(text[text.index("\nnginx") : text.index("\nwith-node")].split())
+    assert nginx == "nginx kube-04 the only node that fits: 4 lack disktype=ssd, 1 is tainted"
+    assert re.search(r"^redis-cache \(3\) ", text, re.MULTILINE), "replicas are one row"
+    assert "redis-cache-" not in text
     impossible = text[text.index("impossible fits nowhere") :]
     assert re.search(r"  - request \d+ instead of 64 CPU", impossible)
-    assert re.search(r"Go on: \S+ up\n", text)
+    assert re.search(r"Next:\n  \S+ up --detach --open ", text)
+    assert max(map(len, text.splitlines()[1:])) <= 80
 
 
 async def test_the_demo_fails_where_a_manifest_forbids_the_node(

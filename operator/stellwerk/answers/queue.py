@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from typing_extensions import override
+
 from stellwerk.answers.answer import PortAnswer, Time
 from stellwerk.answers.reading import ClusterReading
-from stellwerk.answers.words import age, counted
+from stellwerk.answers.words import age, controller_name, counted
 
 BY_CONTROLLER: Final = "controller"
 """The value of `by` that asks for pods by controller and reason."""
@@ -101,7 +103,7 @@ class UnservedPod(PortAnswer):
 class QueuePage(PortAnswer):
     """Pods that wait, in the order in which each queue tries them."""
 
-    TITLES: ClassVar = ("POD", "QUEUE", "FOR", "PRIORITY", "ATTEMPTS", "REJECTED BY")
+    TITLES: ClassVar[Sequence[str]] = ("POD", "QUEUE", "FOR", "PRIORITY", "ATTEMPTS", "REJECTED BY")
     NONE: ClassVar = "No pod waits."
 
     counts: Mapping[str, int]
@@ -148,6 +150,49 @@ class QueuePage(PortAnswer):
     def names(self) -> Iterator[str]:
         """The pods in a queue."""
         return (each.pod for each in self.items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueGroups(QueuePage):
+    """The same pods, where each row is a controller's pods that wait for the same reason."""
+
+    TITLES: ClassVar[Sequence[str]] = ("POD OR CONTROLLER", "PODS", "QUEUE", "FOR", "REJECTED BY")
+
+    @override
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The cells of each group, those last that no scheduler serves."""
+        for each in self.groups or ():
+            controller = each.controller if each.pods > 1 else None
+            is_in_one = len(each.queues) == 1
+            yield (
+                controller_name(each.namespace, controller) if controller else each.longest_waiting,
+                f"{each.pods:,}",
+                ", ".join(n if is_in_one else f"{count:,} {n}" for n, count in each.queues.items()),
+                age(each.waits_since),
+                ", ".join(each.rejected_by or ()) or each.error or "",
+            )
+        for name, pods in self._lost().items():
+            shown = pods[0] if len(pods) == 1 else f"schedulerName {name}"
+            yield shown, f"{len(pods):,}", "unserved", "", ""
+
+    @override
+    def count(self) -> int:
+        """The groups that there are, on this page or not."""
+        return (self.groups_total or 0) + len(self._lost())
+
+    @override
+    def remarks(self) -> Iterator[str]:
+        """The number of the pods, and what stands below the list of pods."""
+        if any(each.pods > 1 for each in self.groups or ()):
+            yield f"{counted(self.total, 'pod')} in all; -o wide lists each"
+        yield from QueuePage.remarks(self)
+
+    def _lost(self) -> Mapping[str, Sequence[str]]:
+        """Pods that no scheduler serves, by the name of the scheduler that they ask for."""
+        lost: dict[str, list[str]] = {}
+        for pod in self.unserved or ():
+            lost.setdefault(pod.scheduler_name, []).append(pod.pod)
+        return lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ from stellwerk.serving.http import LIMITS
 from stellwerk.serving.openapi import openapi_document
 from stellwerk_kube.compatibility import is_newer_than_known
 from stellwerk_kube.errors import ConfigurationError, SchedulerError
+from stellwerk_kube.label_selectors import LabelSelectorError, parse_selector_text
 from stellwerk_kube.listening.middleware import USER, check_room, json_within
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from stellwerk.explain.steps import Result, Steps
     from stellwerk.scheduler.observers.debugger import Debugger
     from stellwerk_kube.json_values import JsonObject
+    from stellwerk_kube.selectors import LabelSelector
 
 ANSWER_SLICE_SECONDS: Final = 0.005
 """Time that an answer computes before the next decision may be made."""
@@ -265,15 +267,17 @@ class ExplanationRoutes:
     async def _queue(self, request: web.Request) -> web.Response:
         page, asked = _page(request), self._explanations
         text, queue, plugin, controller = _asked(request, "q", "queue", "plugin", "controller")
-        sort, by = _asked(request, "sort", "by")
-        wanted = (text, queue, plugin, "", controller, request.query.get("reason"))
+        sort, by, namespace, labels = _asked(request, "sort", "by", "namespace", "labelSelector")
+        reason = request.query.get("reason")
         return await self._answer(
             request,
             lambda: queue_page(
                 asked.world,
                 page,
                 asked.without_profile().values(),
-                PodsAsked(*wanted),
+                PodsAsked(
+                    text, queue, plugin, "", controller, reason, namespace, _selector(labels)
+                ),
                 asked.unserved.is_unserved,
                 QueueOrder(sort, by == BY_CONTROLLER),
             ),
@@ -414,6 +418,18 @@ class ExplanationRoutes:
 def _asked(request: web.Request, *keys: str) -> Iterator[str]:
     """Values of the query by key; empty where it has none."""
     return (request.query.get(key, "").strip() for key in keys)
+
+
+def _selector(text: str) -> LabelSelector | None:
+    """The selector of a query, as kubectl writes it; None: it has none.
+
+    Raises:
+        ConfigurationError: it is malformed.
+    """
+    try:
+        return parse_selector_text(text) if text else None
+    except LabelSelectorError as error:
+        raise ConfigurationError(f"labelSelector: {error}") from error
 
 
 def _page(request: web.Request) -> Page:

@@ -12,6 +12,7 @@ HELP: Final = "run the examples of the Kubernetes documentation on an embedded c
 EXAMPLES: Final = (
     "demo",
     "demo --keep",
+    "demo -v",
 )
 
 
@@ -19,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Whether the cluster stays."""
     parser.add_argument(
         "--keep", action="store_true", help="keep the cluster running afterwards, for kubectl"
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="also print the scheduler's own messages"
     )
     parser.set_defaults(log_level="warning")
 
@@ -33,4 +37,4 @@ def run(options: argparse.Namespace) -> int:
 
         from stellwerk_cli.demo.demo import run_demo  # noqa: PLC0415
 
-    return uvloop.run(run_demo(keep=options.keep))
+    return uvloop.run(run_demo(keep=options.keep, is_verbose=options.verbose))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from urllib.parse import urlencode
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from stellwerk_cli.commands.door import Port
     from stellwerk_cli.commands.output import Shown
-    from stellwerk_cli.commands.printer import Printer
+    from stellwerk_cli.commands.printer import Column, Printer
     from stellwerk_kube.selectors import LabelSelector
 
     Wanted: TypeAlias = Callable[[Mapping[str, Any]], bool] | None
@@ -69,6 +69,8 @@ class ListCommand:
     labelled: bool = True
     """Whether entries have the labels of their objects."""
     filters: tuple[Filter, ...] = (_MATCH,)
+    grouped: bool = False
+    """Whether a table has pods of one controller that wait for the same reason as one row."""
     may_be_read: bool = True
     """Whether a cluster that is read can answer in place of an operator."""
 
@@ -96,7 +98,11 @@ class ListCommand:
                 help=each.help,
             )
         parser.add_argument(
-            "-w", "--watch", action="store_true", help="print the answer again whenever it changes"
+            "-w",
+            "--watch",
+            action="store_true",
+            help="keep watching: a terminal is redrawn every two seconds, otherwise rows that are new "
+            "or changed are printed",
         )
         add_output_arguments(parser)
         (add_door_arguments if self.may_be_read else add_port_arguments)(parser)
@@ -119,7 +125,7 @@ class ListCommand:
         elsewhere = set[str]()
 
         def is_wanted(entry: Mapping[str, Any]) -> bool:
-            if selector is not None and not selector.matches(entry.get("labels") or {}):
+            if selector is not None and not selector.parsed.matches(entry.get("labels") or {}):
                 return False
             if namespace is None or entry["pod"].startswith(f"{namespace}/"):
                 return True
@@ -127,31 +133,56 @@ class ListCommand:
             return False
 
         wanted = None if namespace is selector is None else is_wanted
-        answer = asyncio.run(self._show(address, wanted, options))
-        is_empty = not answer["items"] and not answer.get("unserved")
-        if elsewhere and is_empty and options.output in {"table", "wide"}:
+        asked = {each.asks: getattr(options, each.asks) for each in self.filters}
+        if self.grouped and options.output == "table":
+            # An operator that groups by itself chooses by itself, too; an older one ignores this.
+            from stellwerk.answers.queue import BY_CONTROLLER  # noqa: PLC0415 pydantic
+
+            asked |= {"by": BY_CONTROLLER, "namespace": namespace}
+            asked["labelSelector"] = None if selector is None else selector.text
+        asked = {word: value for word, value in asked.items() if value}
+        answer = asyncio.run(self._show(address, wanted, asked, options, elsewhere))
+        if elsewhere and _is_empty(answer) and options.output in {"table", "wide"}:
             _say_elsewhere(str(namespace), sorted(elsewhere))
         return 0
 
     async def _show(
-        self, address: DoorAddress, wanted: Wanted, options: argparse.Namespace
+        self,
+        address: DoorAddress,
+        wanted: Wanted,
+        asked: Mapping[str, str],
+        options: argparse.Namespace,
+        elsewhere: set[str],
     ) -> Mapping[str, Any]:
+        """Print the list; `elsewhere` gets the namespaces that have entries, if this has none."""
         from stellwerk_cli.commands.door import open_door  # noqa: PLC0415
         from stellwerk_cli.commands.output import show  # noqa: PLC0415
 
         # A table of everything needs no more than its rows; what is left out is known here alone.
-        is_whole = options.output == "table" and wanted is None
+        is_grouped = "by" in asked
+        is_whole = options.output == "table" and (wanted is None or is_grouped)
+        # Beyond its rows a watched table would take entries for new, or for gone.
+        is_whole = is_whole and not options.watch
         most = MAX_ROWS if is_whole else None
-        asked = {each.asks: getattr(options, each.asks) for each in self.filters}
-        asked = {word: value for word, value in asked.items() if value}
         async with open_door(address) as door:
-            return await show(
+            answer = await show(
                 lambda: _entries(door, self.path, wanted, most, asked),
                 options.output,
                 shown_lists()[self.path],
                 watch=options.watch,
                 door=door,
             )
+            if "groups" in answer and _is_empty(answer) and "namespace" in asked:
+                everywhere = {word: each for word, each in asked.items() if word != "namespace"}
+                others = await _entries(door, self.path, None, most, everywhere)
+                elsewhere.update(each["namespace"] for each in others["groups"])
+                lost = others.get("unserved") or ()
+                elsewhere.update(each["pod"].partition("/")[0] for each in lost)
+            return answer
+
+
+def _is_empty(answer: Mapping[str, Any]) -> bool:
+    return not (answer["items"] or answer.get("groups") or answer.get("unserved"))
 
 
 async def _entries(
@@ -163,15 +194,18 @@ async def _entries(
 ) -> Mapping[str, Any]:
     """All pages as one answer, or the first entries; those that are wanted, or all.
 
-    `asked`: what the operator itself chooses by.
+    `asked`: what the operator itself chooses by. An answer with groups is whole, and chosen there.
     """
 
     def part(**place: int) -> str:
         return f"{path}?{urlencode({**place, **asked})}"
 
     first = await port.ask_json(part(limit=most or _MAX_ENTRIES_PER_PAGE))
+    if "groups" in first:
+        return first
     items = list(first["items"])
-    while most is None and len(items) < first["total"]:
+    is_part = most is not None and wanted is None
+    while not is_part and len(items) < first["total"]:
         more = (await port.ask_json(part(limit=_MAX_ENTRIES_PER_PAGE, offset=len(items))))["items"]
         if not more:
             break
@@ -215,36 +249,98 @@ def shown_lists() -> Mapping[str, Shown[Any]]:
     from stellwerk.answers.decisions import DecisionsPage  # noqa: PLC0415
     from stellwerk.answers.devices import DevicesPage  # noqa: PLC0415
     from stellwerk.answers.nodes import NodesPage  # noqa: PLC0415
-    from stellwerk.answers.queue import QueuePage, UnboundPods  # noqa: PLC0415
+    from stellwerk.answers.queue import QueueGroups, QueuePage, UnboundPods  # noqa: PLC0415
     from stellwerk_cli.commands.output import Shown  # noqa: PLC0415
 
-    def names(page: ListPage) -> Iterator[str]:
-        return page.names()
+    def shown(kind: type[Any], gone: str = "", **others: Shown[Any]) -> Shown[Any]:
+        return Shown(
+            kind,
+            print_list,
+            lambda page: page.names(),
+            changes=lambda: ChangedRows(gone).print,
+            **others,
+        )
 
     return {
-        "/queue": Shown(QueuePage, print_list, names, Shown(UnboundPods, print_list, names)),
-        "/decisions": Shown(DecisionsPage, print_list, names),
-        "/nodes": Shown(NodesPage, print_list, names),
-        "/explain/devices": Shown(DevicesPage, print_list, names),
+        "/queue": shown(
+            QueuePage,
+            _LEFT,
+            as_read=shown(UnboundPods),
+            as_groups=shown(QueueGroups, _LEFT),
+        ),
+        "/decisions": shown(DecisionsPage),
+        "/nodes": shown(NodesPage, _GONE),
+        "/explain/devices": shown(DevicesPage, _GONE),
     }
+
+
+_LEFT: Final = "left"
+"""The word for a pod that is in no queue any more: it is bound, or deleted."""
+_GONE: Final = "gone"
 
 
 def print_list(page: ListPage, to: Printer) -> None:
     """Print a list as `kubectl get` does, and how many entries are left out."""
-    from stellwerk_cli.commands.printer import Column  # noqa: PLC0415 rich
-
-    rows = list(islice(page.rows(), MAX_ROWS))
+    most = MAX_ROWS if to.max_rows is None else min(MAX_ROWS, to.max_rows)
+    rows = list(islice(page.rows(), most))
     if not rows:
         to.say(page.NONE)
     else:
-        last = page.TITLES[-1]
-        to.table(
-            (Column(title, folds=True, is_one_line=title != last) for title in page.TITLES), rows
-        )
+        to.table(_columns(page), rows)
         if page.count() > len(rows):
             to.say(f"{page.count() - len(rows)} more: -o json has all")
     for line in page.remarks():
         to.say((line, "yellow"))
+
+
+def _columns(page: ListPage, widths: Sequence[int] = (), *, titled: bool = True) -> list[Column]:
+    from stellwerk_cli.commands.printer import Column  # noqa: PLC0415 rich
+
+    last = page.TITLES[-1]
+    return [
+        Column(title * titled, folds=True, is_one_line=title != last, min_width=width)
+        for title, width in zip_longest(page.TITLES, widths)
+    ]
+
+
+class ChangedRows:
+    """The table of a list that is watched: once as a whole, then rows that are new or changed.
+
+    Ages run without a change. A row of an entry that is gone says so, where `gone` has a word.
+    """
+
+    def __init__(self, gone: str) -> None:
+        self._gone = gone
+        self._rows: dict[tuple[str, ...], str] | None = None
+        """The last rows without their ages, and the name in each."""
+        self._widths: list[int] = []
+
+    def print(self, page: ListPage, to: Printer) -> None:
+        """Print the table, or what has changed in it."""
+        ages = {at for at, title in enumerate(page.TITLES) if title in _AGES}
+        rows = {
+            tuple(cell for at, cell in enumerate(row) if at not in ages): row for row in page.rows()
+        }
+        before, self._rows = self._rows, {key: row[0] for key, row in rows.items()}
+        if before is None:
+            first = list(rows.values())[:MAX_ROWS]
+            cells = [*first, page.TITLES]
+            # The last column is as wide as what comes.
+            self._widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
+            print_list(page, to)
+            return
+        changed = [row for key, row in rows.items() if key not in before]
+        if self._gone:
+            left = dict.fromkeys(before.values()).keys() - set(self._rows.values())
+            blank = [""] * (len(page.TITLES) - 2)
+            changed += [(name, self._gone, *blank) for name in before.values() if name in left]
+        if changed:
+            columns = _columns(page, [*self._widths], titled=False)
+            to.table(columns, dict.fromkeys(changed), has_titles=False)
+
+
+_AGES: Final = frozenset({"FOR", "AGE"})
+"""Titles of the columns in which a time runs."""
 
 
 def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
@@ -259,7 +355,15 @@ def _say_elsewhere(namespace: str, others: Sequence[str]) -> None:
     sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")
 
 
-def _selector(text: str) -> LabelSelector:
+@dataclass(frozen=True, slots=True)
+class _Selector:
+    """A label selector of the command line, and the text that it was."""
+
+    text: str
+    parsed: LabelSelector
+
+
+def _selector(text: str) -> _Selector:
     """A label selector, as kubectl takes it."""
     from stellwerk_kube.label_selectors import (  # noqa: PLC0415
         LabelSelectorError,
@@ -267,15 +371,22 @@ def _selector(text: str) -> LabelSelector:
     )
 
     try:
-        return parse_selector_text(text)
+        return _Selector(text, parse_selector_text(text))
     except LabelSelectorError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
 QUEUE: Final = ListCommand(
     "/queue",
-    "list pending pods in the order in which they are tried",
-    ("queue", "queue --all-namespaces --watch", "queue -l app=web", "queue -A --queue gated"),
+    "list pending pods, those of one controller together; -o wide lists each, in the order in "
+    "which they are tried",
+    (
+        "queue",
+        "queue --all-namespaces --watch",
+        "queue -l app=web -o wide",
+        "queue -A --queue gated",
+    ),
+    grouped=True,
     filters=(
         _MATCH,
         Filter(

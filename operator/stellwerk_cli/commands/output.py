@@ -7,7 +7,7 @@ in the answer, and what is printed for programs is the operator's answer, unchan
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol
 
 import orjson
@@ -16,8 +16,13 @@ import yaml
 from stellwerk.answers.answer import Kind, PortAnswer, codec
 from stellwerk_cli.commands.printer import Printer, console
 from stellwerk_cli.progress_line import waiting_for
+from stellwerk_kube.clock import SystemClock
 from stellwerk_kube.untrusted_text import json_escaped, printable, printable_lines
 
+TABLES: Final = frozenset({"table", "wide"})
+"""The forms for people."""
+_LINES_BESIDE_ROWS: Final = 5
+"""Lines of a screen that are no rows: the time, the titles, remarks, and the cursor's."""
 WATCH_SECONDS: Final = 2.0
 """Time between two questions of `--watch`, after which a reader notices a change soon enough."""
 
@@ -34,10 +39,17 @@ class Shown(Generic[Kind]):
     """Pods as NAMESPACE/NAME, other objects as KIND/NAME: each is an argument for commands."""
     as_read: "Shown[Any] | None" = None
     """The kind and table of the answer of a cluster that is read; None: they are the same."""
+    as_groups: "Shown[Any] | None" = None
+    """The kind and table of an answer that has groups of pods; None: there is none."""
+    changes: "Callable[[], Callable[[Kind, Printer], None]] | None" = None
+    """Makes a table that prints, after the first time, only the rows that are new or changed: for
+    lists that are watched. None: an answer that has changed is printed as a whole."""
 
     def of(self, answer: Json) -> "Shown[Any]":
         """Choose the kind and table of an answer."""
-        return self.as_read if self.as_read is not None and "read" in answer else self
+        if self.as_read is not None and "read" in answer:
+            return self.as_read
+        return self.as_groups if self.as_groups is not None and "groups" in answer else self
 
 
 class Asked(Protocol):
@@ -72,6 +84,9 @@ async def show(
         MalformedAnswer: it is another kind of answer than is shown.
     """
     before: Json | None = None
+    is_table = form in TABLES
+    is_redrawn = watch and is_table and shown.changes is not None and sys.stdout.isatty()
+    tables: dict[type, Callable[[Any, Printer], None]] = {}
     while True:
         with waiting_for("waiting for the answer" if door is None else door.progress):
             answer = await ask()
@@ -79,14 +94,36 @@ async def show(
             sys.stderr.write(f"{printable(f'stellwerk: {line}')}\n")
         found = shown.of(answer)
         codec(found.kind).read(answer)  # what follows takes its fields, in every form
-        if _without_times(answer) != before:
-            show_written(answer, form, found)
+        if is_redrawn:
+            _redraw(answer, form, found)
+        elif _without_times(answer) != before:
+            table = found.table
+            if watch and is_table and found.changes is not None:
+                table = tables.setdefault(found.kind, found.changes())
+            elif watch and is_table and before is not None:
+                sys.stdout.write(f"\n--- {_time()}\n")
+            show_written(answer, form, replace(found, table=table))
         if not watch:
             return answer
         before = _without_times(answer)
         await asyncio.sleep(WATCH_SECONDS)
         if door is not None:
             await door.renew()
+
+
+def _redraw(answer: Json, form: str, shown: Shown[Any]) -> None:
+    """Show a list on an empty screen, under the time, with as many rows as it has room for."""
+    to = console()
+    to.clear()
+    to.say((f"{_time()}, every {WATCH_SECONDS:.0f} s; Ctrl-C ends", "dim"))
+    to.max_rows = max(1, to.height - _LINES_BESIDE_ROWS)
+    to.is_wide = form == "wide"
+    shown.table(codec(shown.kind).read(answer), to)
+    sys.stdout.flush()
+
+
+def _time() -> str:
+    return SystemClock().now().astimezone().strftime("%H:%M:%S")
 
 
 _RUNNING: Final = frozenset({"readAt", "recomputedAt", "roomIsKeptSeconds"})
@@ -105,7 +142,7 @@ def _without_times(answer: Any) -> Any:  # noqa: ANN401 any JSON
 
 def show_written(answer: Json, form: str, shown: Shown[Kind]) -> None:
     """Print an answer that is there, as JSON of the operator."""
-    if form in {"table", "wide"}:
+    if form in TABLES:
         to = console()
         to.is_wide = form == "wide"
         shown.table(codec(shown.kind).read(answer), to)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from stellwerk.answers.words import controller_name, counted
 from stellwerk.models.gpu import DEVICES
 from stellwerk.models.number_options import PositiveNumber, WholeNumber, shortened
 from stellwerk_kube.compatibility import decided_as
@@ -182,7 +183,7 @@ def run(
     search = Defragmentation(placement, goal, rules, options.most_moves, cordon=options.cordon)
     plan, release = search.plan(), release_of(profile)
     if options.output in TABLES:
-        print(_as_text(plan, goal), flush=True)
+        print(_as_text(plan, goal, apart=options.output == "wide"), flush=True)
     else:
         show(_answer(plan, goal, release), options.output, [move.pod.key for move in plan.moves])
     print(f"stellwerk: {decided_as([release])}", file=sys.stderr, flush=True)
@@ -245,7 +246,9 @@ def _answer(plan: "DefragPlan", goal: "Goal", release: str) -> "DefragAnswer":
     )
 
 
-def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
+def _as_text(plan: "DefragPlan", goal: "Goal", *, apart: bool = False) -> str:
+    """The plan; pods of a controller that go the same way are one line, unless `apart`."""
+    from stellwerk.explain.lists.page import controller_key  # noqa: PLC0415 as run
     from stellwerk_simulation.defragmentation import SEEDS  # noqa: PLC0415 as run
     from stellwerk_simulation.report import aligned  # noqa: PLC0415 as run
 
@@ -253,11 +256,19 @@ def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
         return plan.nothing_found
     if not plan.moves:
         return f"no pod has to move: {plan.frees[0]} has {_whole_gpus(goal)} idle"
-    lines = [("pod", "from", "expected on")]
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for move in plan.moves:
+        pod = move.pod.key
         ties = f" or {len(move.ties)} that score the same" if move.ties else ""
         held = " (cordoned meanwhile)" if move.held else ""
-        lines.append((move.pod.key, f"{move.pod.node_name}{held}", f"{move.node_name}{ties}"))
+        way = f"{move.pod.node_name}{held}", f"{move.node_name}{ties}"
+        of = pod if apart else controller_key(move.pod) or pod
+        alike.setdefault((of, *way), []).append(pod)
+    lines = [("pod", "from", "expected on")]
+    for (of, come_from, goes_to), pods in alike.items():
+        namespace, _, name = of.partition("/")
+        several = f"{counted(len(pods), 'pod')} of {controller_name(namespace, name)}"
+        lines.append((several if len(pods) > 1 else pods[0], come_from, goes_to))
     text = []
     if plan.cordons:
         text.append(f"cordon first: {', '.join(plan.cordons)}")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import yaml
 
+from stellwerk.answers.words import controller_name
+from stellwerk.answers.words import counted as number_of
 from stellwerk.models.number_options import PositiveNumber
 from stellwerk_cli.commands import plan_defrag as defrag_command
 from stellwerk_cli.commands.plan_defrag import TABLES, AddOutput, CarryOut, ShowAnswer
@@ -37,6 +39,7 @@ PENDING: Final = "pending"
 _CLAIM: Final = "PersistentVolumeClaim"
 _SECONDS: Final = 20
 _NAMED: Final = 3
+"""Lines of pods for which no node was found; -o wide has all."""
 _DECIMALS: Final = 6
 _PROFILE_KIND: Final = "SchedulerProfile"
 _MAX_SECONDS: Final = 3600.0
@@ -135,7 +138,9 @@ def run(
         plan = fit(pods, shapes, profile, options.seconds, around)
     release = release_of(profile)
     if options.output in TABLES:
-        print(_as_text(plan, shapes, left_out), flush=True)
+        left = {*plan.homeless, *plan.unplanned, *left_out}
+        controllers = None if options.output == "wide" else _controllers(objects, pods, left)
+        print(_as_text(plan, shapes, left_out, controllers), flush=True)
     else:
         show(_answer(plan, shapes, left_out, release), options.output, plan.homeless)
     print(f"stellwerk: {decided_as([release])}", file=sys.stderr)
@@ -211,9 +216,14 @@ def _without_the_untried(
         if not why:
             kept.append(obj)
             continue
-        metadata = obj.get("metadata") or {}
-        left_out[f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"] = why
+        left_out[_key(obj)] = why
     return kept, left_out
+
+
+def _key(obj: JsonObject) -> str:
+    """NAMESPACE/NAME of a manifest."""
+    metadata = obj.get("metadata") or {}
+    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
 
 
 def _why_untried(pod: JsonObject, served: AbstractSet[str] | None) -> str:
@@ -267,20 +277,57 @@ def _answer(
     )
 
 
-def _as_text(plan: "FitPlan", shapes: Sequence["TraceNode"], left_out: Mapping[str, str]) -> str:
-    return "\n".join([_fit_text(plan, shapes), *_left_out_lines(left_out)])
+Controllers: TypeAlias = Mapping[str, str] | None
+"""NAMESPACE/KIND/NAME of the controller of each pod that has one; None: each pod has a line."""
 
 
-def _left_out_lines(left_out: Mapping[str, str]) -> Iterator[str]:
+def _controllers(
+    objects: Sequence[JsonObject], pods: Sequence["TracePod"], names: AbstractSet[str]
+) -> Mapping[str, str]:
+    """The controllers of the pods of these names, for lines that pods share."""
+    from stellwerk.explain.lists.page import controller_key  # noqa: PLC0415 the scheduler
+    from stellwerk.models.pod import parse_pod  # noqa: PLC0415 as above
+
+    manifests = {pod.name: pod.manifest for pod in pods if pod.manifest is not None}
+    for obj in objects:
+        if obj.get("kind") == "Pod":
+            manifests.setdefault(_key(obj), obj)
+    return {
+        name: controller_key(parse_pod(obj)) for name, obj in manifests.items() if name in names
+    }
+
+
+def _as_text(
+    plan: "FitPlan",
+    shapes: Sequence["TraceNode"],
+    left_out: Mapping[str, str],
+    controllers: Controllers = None,
+) -> str:
+    lines = [_fit_text(plan, shapes, controllers)]
     if left_out:
-        one = len(left_out) == 1
-        yield f"not examined: {len(left_out)} {'pod' if one else 'pods'}"
-        yield from (f"  {pod}: {why}" for pod, why in islice(left_out.items(), _NAMED))
-        if len(left_out) > _NAMED:
-            yield "  …"
+        lines += [f"not examined: {number_of(len(left_out), 'pod')}"]
+        lines += _lines(left_out, controllers)
+    return "\n".join(lines)
 
 
-def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
+def _lines(whys: Mapping[str, str], controllers: Controllers) -> Iterator[str]:
+    """A line for each pod; those of one controller for which the same holds share one."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for pod, why in whys.items():
+        shared = (controllers or {}).get(pod) or pod
+        alike.setdefault((shared, why), []).append(pod)
+    most = len(alike) if controllers is None else _NAMED
+    shown = 0
+    for (shared, why), pods in islice(alike.items(), most):
+        namespace, _, controller = shared.partition("/")
+        of = f"{number_of(len(pods), 'pod')} of {controller_name(namespace, controller)}"
+        yield f"  {pods[0] if len(pods) == 1 else of}: {why}"
+        shown += len(pods)
+    if shown < len(whys):
+        yield f"  … and {number_of(len(whys) - shown, 'more pod')}; -o wide lists each"
+
+
+def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"], controllers: Controllers) -> str:
     from stellwerk_simulation.report import aligned  # noqa: PLC0415 as above
 
     if not (plan.placed or plan.homeless or plan.unplanned):
@@ -304,8 +351,7 @@ def _fit_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
             one = len(pods_left) == 1
             which = f"{'1 pod' if one else f'{len(pods_left)} pods'}, which"
             text.append(f"left out: {which} {one_fate if one else fate}:")
-            text += [f"  {pod}: {why}" for pod, why in islice(pods_left.items(), _NAMED)]
-            text += ["  …"] if len(pods_left) > _NAMED else []
+            text += _lines(pods_left, controllers)
     text += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in plan.assumed]
     return "\n".join(text)
 

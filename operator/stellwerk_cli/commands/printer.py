@@ -46,6 +46,8 @@ class Column:
     """Whether a word that is too long is broken; otherwise its end is cut off."""
     is_one_line: bool = False
     """Whether cells are never broken between words."""
+    min_width: int | None = None
+    """Characters that it is wide at least; None: as its cells are."""
 
 
 class Printer(Console):
@@ -58,6 +60,8 @@ class Printer(Console):
 
     is_wide = False
     """Whether everything is shown, however wide it is."""
+    max_rows: int | None = None
+    """Rows of a list that there is room for; None: any number."""
 
     def __init__(
         self, output: TextIO, *, width: int | None = None, no_color: bool | None = None
@@ -82,9 +86,16 @@ class Printer(Console):
         """
         self.print(_joined(parts), soft_wrap=not wraps)
 
-    def table(self, columns: Iterable[Column], rows: Iterable[Sequence[Cell]]) -> None:
+    def table(
+        self,
+        columns: Iterable[Column],
+        rows: Iterable[Sequence[Cell]],
+        *,
+        has_titles: bool = True,
+    ) -> None:
         """Print a table without borders, its titles in bold; in a file no line ends with blanks."""
         table = _table(columns, rows, self.width)
+        table.show_header = has_titles
         if self.is_terminal:
             self.print(table)
             return
@@ -179,6 +190,7 @@ def _table(columns: Iterable[Column], rows: Iterable[Sequence[Cell]], width: int
             overflow="fold" if each.folds else "ellipsis",
             no_wrap=each.is_one_line and widths is None,
             width=None if widths is None else widths[place],
+            min_width=each.min_width,
         )
     for row in cells:
         limits = widths or [MAX_COLUMNS] * len(row)

@@ -3,32 +3,38 @@
 `stellwerk what-if` prints it. Invariant: a pod without a node has its reason beside it.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-from stellwerk.answers.what_if import WhatIf
-from stellwerk.answers.words import counted
+from stellwerk.answers.what_if import PodThatStays, WhatIf
+from stellwerk.answers.words import controller_name, counted, named
 from stellwerk_cli.commands.explained_pod import print_releases, print_verdicts
 from stellwerk_cli.commands.output import Shown
-from stellwerk_cli.commands.printer import Cell, Column, Printer
-
-_MAX_EXAMPLES: Final = 3
-"""Pods that are named of those that an act ends for one reason."""
+from stellwerk_cli.commands.printer import Cell, Column, Part, Printer
+from stellwerk_cli.page.what_if_view import (
+    AlikePods,
+    placed_alike,
+    summary,
+    unplaced_alike,
+)
 
 
 def print_what_if(answer: WhatIf, to: Printer) -> None:
-    """Pods with their nodes, and pods without one with the reason."""
-    _print_drains(answer, to)
+    """Print the summary, then pods with their nodes, and pods without one with the reason.
+
+    Pods that are alike are one line, unless everything is to be shown.
+    """
+    _print_head(answer, to)
     if answer.placed:
-        rows = list[tuple[Cell, Cell]]()
-        for placed in answer.placed:
-            tie = f" (or {placed.tied - 1:,} equal)" if placed.tied else ""
-            rows.append((placed.pod, [(placed.node, "green"), tie]))
-        to.table((Column("POD", folds=True), Column("NODE", folds=True)), rows)
-    for each in answer.unplaced:
-        to.say((each.pod, "red"), f" gets no node: {each.message}")
-        if each.would_preempt is not None and answer.explanation is None:
-            victims = ", ".join(each.would_preempt.victims)
-            to.say(f"  it would preempt {victims} on {each.would_preempt.node}")
+        columns = (Column("POD", folds=True), Column("NODE", folds=True))
+        to.table(columns, map(_placed_row, placed_alike(answer, apart=to.is_wide)))
+    for group in unplaced_alike(answer, apart=to.is_wide):
+        one = len(group.pods) == 1
+        to.say((_pods(group), "red"), f" get{'s' * one} no node: {group.message}")
+        if group.victims and answer.explanation is None:
+            victims = ", ".join(group.victims)
+            who = "it" if one else group.pods[0]
+            to.say(f"  {who} would preempt {victims} on {group.node}")
     if answer.left_out:
         why = f": {answer.stopped}" if answer.stopped else ""
         more = counted(answer.left_out, "more pod")
@@ -44,24 +50,60 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
     print_releases(answer.compatibility, to)
 
 
-def _print_drains(answer: WhatIf, to: Printer) -> None:
-    for act in answer.acts or ():
-        to.say(f"Supposed: {act}")
-    _print_ended(answer, to)
+def _placed_row(group: AlikePods) -> tuple[Cell, Cell]:
+    if len(group.pods) == 1:
+        tie = f" (or {group.tied - 1:,} equal)" if group.tied else ""
+        return group.pods[0], [(next(iter(group.nodes)), "green"), tie]
+    nodes = list[Part]()
+    for node, count in group.nodes.items():
+        nodes += [", " if nodes else "", (node, "green"), f" ({count:,})" if count > 1 else ""]
+    return _pods(group), nodes
+
+
+def _pods(group: AlikePods) -> str:
+    """The pods of a group in words: one by its name, several by their controller or first names."""
+    if len(group.pods) == 1:
+        return group.pods[0]
+    if not group.controller:
+        return _listed(group.pods)
+    namespace = group.pods[0].partition("/")[0]
+    return f"{counted(len(group.pods), 'pod')} of {controller_name(namespace, group.controller)}"
+
+
+def _print_head(answer: WhatIf, to: Printer) -> None:
+    """The summary, what is supposed, and the pods that acts end or do not end."""
+    outcome = summary(answer)
     if answer.drained is not None:
         drained = answer.drained
         names = drained if isinstance(drained, str) else ", ".join(drained)
-        to.say(f"If {names} were drained:")
+        outcome = f"If {names} were drained: {outcome}".rstrip()
+    if outcome:
+        to.say((outcome, "bold"))
+    for act in answer.acts or ():
+        to.say(f"Supposed: {act}")
+    _print_ended(answer, to)
     if answer.daemon_sets:
         which = ", ".join(answer.daemon_sets)
         where = "the nodes" if answer.acts else "the added nodes"
         to.say(f"On {where} are the pods of the DaemonSets {which}.")
-    for pod in answer.lost or ():
-        to.say((pod, "red"), " is lost: no controller recreates it")
-    for stays in answer.staying or ():
-        to.say(
-            (stays.pod, "red"), f" stays on {stays.node}: budget {stays.budget}: {stays.message}"
-        )
+    lost = answer.lost or ()
+    for pods in [[pod] for pod in lost] if to.is_wide else [lost] if lost else []:
+        fate = "is lost: no controller recreates it"
+        if len(pods) > 1:
+            fate = "are lost: no controller recreates them"
+        to.say((_listed(pods), "red"), f" {fate}")
+    staying: dict[object, list[PodThatStays]] = {}
+    for number, each in enumerate(answer.staying or ()):
+        alike = (each.node, each.budget, each.message)
+        staying.setdefault(number if to.is_wide else alike, []).append(each)
+    for stay in staying.values():
+        names, first = _listed([each.pod for each in stay]), stay[0]
+        verb = "stays" if len(stay) == 1 else "stay"
+        to.say((names, "red"), f" {verb} on {first.node}: budget {first.budget}: {first.message}")
+
+
+def _listed(pods: Sequence[str]) -> str:
+    return pods[0] if len(pods) == 1 else f"{counted(len(pods), 'pod')} ({named(pods)})"
 
 
 def _print_ended(answer: WhatIf, to: Printer) -> None:
@@ -73,12 +115,10 @@ def _print_ended(answer: WhatIf, to: Printer) -> None:
             continue  # It has a line of its own.
         by_reason.setdefault((pod.reason, pod.after_seconds, pod.made_anew), []).append(pod.pod)
     for (reason, seconds, made_anew), pods in by_reason.items():
-        more = f" and {len(pods) - _MAX_EXAMPLES:,} more" if len(pods) > _MAX_EXAMPLES else ""
         ends = "ends" if len(pods) == 1 else "end"
         after = f" after {seconds} s" if seconds else ""
         anew = ", and is recreated" if len(pods) == 1 else ", and are recreated"
-        named = f"{', '.join(pods[:_MAX_EXAMPLES])}{more}"
-        head = f"{counted(len(pods), 'pod')} ({named}) {ends}{after}"
+        head = f"{counted(len(pods), 'pod')} ({named(pods)}) {ends}{after}"
         to.say(f"{head}{anew if made_anew else ''}: {reason}")
 
 

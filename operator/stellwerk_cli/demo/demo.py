@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import zip_longest
 from textwrap import wrap
-from typing import Final, TextIO
+from typing import Final, TextIO, TypeAlias
 
 from stellwerk.answers.pod import DecisionFields, PodExplanation
 from stellwerk.explain.lists.queue import scheduled_message
@@ -61,11 +62,13 @@ class Example:
 
     def owns(self, pod: PodInfo) -> bool:
         """Whether a pod is one of the example's."""
-        names = [(obj["metadata"]["name"], obj["kind"] == "Pod") for obj in self.workloads]
-        return any(
-            pod.name == name if is_pod else pod.name.startswith(f"{name}-")
-            for name, is_pod in names
-        )
+        return any(owns(workload, pod) for workload in self.workloads)
+
+
+def owns(workload: JsonObject, pod: PodInfo) -> bool:
+    """Whether a pod is a manifest's, or one that it makes."""
+    name = workload["metadata"]["name"]
+    return pod.name == name if workload["kind"] == "Pod" else pod.name.startswith(f"{name}-")
 
 
 def resource_of(obj: JsonObject) -> tuple[str, str, str]:
@@ -98,7 +101,10 @@ def _text(name: str) -> str:
     return (files(__package__) / "examples" / name).read_text(encoding="utf-8")
 
 
-_WIDTH: Final = 100
+_WIDTH: Final = 80
+"""Columns of a terminal that nobody has made wider."""
+_NODES_WIDTH: Final = 18
+"""Columns for the nodes of a workload: two names."""
 _DEADLINE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 
@@ -124,8 +130,11 @@ class Progress:
         self._shown = ""
 
 
-async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
-    """Run the demo; returns the exit status."""
+async def run_demo(*, keep: bool, is_verbose: bool = False, output: TextIO | None = None) -> int:
+    """Run the demo; returns the exit status.
+
+    `is_verbose`: the table also has the scheduler's own messages, pod by pod.
+    """
     output = output or sys.stdout
     started = time.perf_counter()
     nodes = load_nodes()
@@ -134,15 +143,16 @@ async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
         with waiting_for("starting the cluster and its scheduler"):
             sandbox = await stack.enter_async_context(open_sandbox(nodes, features=features))
         cluster = sandbox.cluster
-        print(features.groups_of_pods(), file=output)
-        print(f"A cluster of {len(nodes)} nodes at {cluster.url}\n", file=output)
+        print(f"Kubernetes {features.release}, {len(nodes)} nodes, at {cluster.url}\n", file=output)
         examples = load_examples()
         for example in examples:
             _apply(cluster, example)
             await _settle(cluster, example, sandbox.operator, Progress(output))
         pods = _pods(cluster)
         print(file=output)
-        await _print_table(sandbox, examples, pods, output)
+        explanations = {pod.name: await sandbox.explain("default", pod.name) for pod in pods}
+        for line in table(examples, pods, explanations, is_verbose=is_verbose):
+            print(line, file=output)
         wrong = list(_wrong(examples, pods, nodes))
         placed = sum(bool(pod.node_name) for pod in pods)
         print(
@@ -151,37 +161,30 @@ async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
         )
         for text in wrong:
             print(f"not as expected: {text}", file=output)
-        await _explain_impossible(sandbox, examples, pods, output)
-        _print_ways_on(sandbox, output, keep=keep)
+        for line in _ways_on(sandbox, keep=keep):
+            print(line, file=output, flush=True)
         if keep:
             await sandbox.operator
         return 1 if wrong else 0
 
 
-async def _explain_impossible(
-    sandbox: Sandbox, examples: list[Example], pods: list[PodInfo], output: TextIO
-) -> None:
-    """Print suggestions for the pods that fit nowhere."""
-    for example in examples:
-        for pod in pods:
-            if example.schedulable or not example.owns(pod):
-                continue
-            explanation = await sandbox.explain("default", pod.name)
-            print(f"\n{pod.name} fits nowhere. What would make it fit, each tried:", file=output)
-            suggestions = explanation.would_fit if explanation is not None else None
-            for suggestion in suggestions or ():
-                print(f"  - {suggestion.text}", file=output)
-
-
-def _print_ways_on(sandbox: Sandbox, output: TextIO, *, keep: bool) -> None:
+def _ways_on(sandbox: Sandbox, *, keep: bool) -> Iterator[str]:
+    """Say what to type next."""
     command = own_command()
-    if not keep:
-        print(f"\nGo on: {command} up", file=output)
-        print(f"       {command} demo --keep", file=output)
+    if keep:
+        kubeconfig = f"--kubeconfig {sandbox.kubeconfig}"
+        yield "\nTry, in another terminal:"
+        yield f"  kubectl {kubeconfig} get pods -o wide"
+        yield f"  {command} explain pod impossible {kubeconfig}"
+        yield "Stop: Ctrl-C"
         return
-    print(f"\nTry:  kubectl --kubeconfig {sandbox.kubeconfig} get pods -o wide", file=output)
-    print(f"      {command} explain pod NAME --kubeconfig {sandbox.kubeconfig}", file=output)
-    print("Stop: Ctrl-C", file=output, flush=True)
+    yield "\nNext:"
+    for words, what in (
+        ("up --detach --open", "a cluster to try things on, and its page"),
+        ("demo --keep", "this one again, kept for kubectl"),
+        ("demo -v", "the scheduler's own messages"),
+    ):
+        yield f"  {f'{command} {words}':<30}  {what}"
 
 
 def _wrong(examples: list[Example], pods: list[PodInfo], nodes: list[JsonObject]) -> Iterator[str]:
@@ -242,26 +245,149 @@ def _as_expected(example: Example, pods: list[PodInfo]) -> bool:
     return len(own) == example.pod_count and all(_settled(example, pod) for pod in own)
 
 
-async def _print_table(
-    sandbox: Sandbox, examples: list[Example], pods: list[PodInfo], output: TextIO
-) -> None:
-    width = max(len(pod.name) for pod in pods)
-    print(f"{'POD':<{width}}  {'NODE':<8}  WHY", file=output)
+Explanations: TypeAlias = Mapping[str, PodExplanation | None]
+"""The operator's explanation of each pod, by name."""
+
+
+def table(
+    examples: Sequence[Example],
+    pods: Sequence[PodInfo],
+    explanations: Explanations,
+    *,
+    is_verbose: bool = False,
+) -> Iterator[str]:
+    """The lines of the table: a row for each workload, with the nodes of its pods and why."""
+    rows = []
     for example in examples:
-        for pod in sorted(pods, key=lambda each: each.name):
-            if example.owns(pod):
-                why = scheduled_message(pod)
-                if example.schedulable:
-                    why = reason(await sandbox.explain("default", pod.name))
-                for line in _row(pod, why, width):
-                    print(line, file=output)
+        for workload in example.workloads:
+            own = sorted((pod for pod in pods if owns(workload, pod)), key=lambda pod: pod.name)
+            name = workload["metadata"]["name"]
+            label = f"{name} ({len(own)})" if len(own) > 1 else name
+            nodes = ", ".join(sorted(pod.node_name for pod in own if pod.node_name)) or "none"
+            rows.append((label, nodes, own))
+    width = max(len(label) for label, _, _ in rows)
+    why_width = _WIDTH - width - _NODES_WIDTH - 4
+    yield f"{'WORKLOAD':<{width}}  {'ON':<{_NODES_WIDTH}}  WHY"
+    for label, nodes, own in rows:
+        cells = (
+            [label],
+            wrap(nodes, _NODES_WIDTH, break_long_words=False),
+            wrap(why(own, explanations), why_width, break_long_words=False),
+        )
+        for first, second, third in zip_longest(*cells, fillvalue=""):
+            yield f"{first:<{width}}  {second:<{_NODES_WIDTH}}  {third}".rstrip()
+        for pod in own if is_verbose else ():
+            message = raw_message(pod, explanations.get(pod.name))
+            indent = "    "
+            yield from wrap(
+                f"{pod.name}: {message}", _WIDTH, initial_indent="  ", subsequent_indent=indent
+            )
+    for _, _, own in rows:
+        for pod in own:
+            yield from _fixes(pod, explanations.get(pod.name))
 
 
-def _row(pod: PodInfo, why: str, width: int) -> Iterator[str]:
-    first, *rest = wrap(why, _WIDTH - width - 12) or [""]
-    yield f"{pod.name:<{width}}  {pod.node_name or '-':<8}  {first}"
-    for line in rest:
-        yield f"{'':<{width}}  {'':<8}  {line}"
+def _fixes(pod: PodInfo, explanation: PodExplanation | None) -> Iterator[str]:
+    """Lines with the changes that let a pod in that fits nowhere."""
+    if pod.node_name or explanation is None or not explanation.would_fit:
+        return
+    yield f"\n{pod.name} fits nowhere. Each of these changes was tried, and lets it in:"
+    for suggestion in explanation.would_fit:
+        yield from wrap(suggestion.text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+
+
+def why(pods: Sequence[PodInfo], explanations: Explanations) -> str:
+    """The reason in plain words for which the pods of a workload are where they are."""
+    found = [explanations.get(pod.name) for pod in pods]
+    decisions = [each.decision for each in found if each is not None and each.decision is not None]
+    if len(decisions) < len(pods):
+        verdicts = found[0].verdicts if found and found[0] is not None else None
+        if verdicts is None or not verdicts.first_reasons:
+            return scheduled_message(pods[0]) if pods else "it has no pods"
+        counts = [verdicts.first_reasons]
+        head = "no node fits"
+    else:
+        counts = [_rejections(decision) for decision in decisions]
+        head = _head(decisions)
+    reasons = dict.fromkeys(reason for each in counts for reason in each)
+    parts = []
+    for reason in reasons:
+        numbers = [each.get(reason, 0) for each in counts]
+        up_to = "up to " if min(numbers) != max(numbers) else ""
+        parts.append(f"{up_to}{in_plain_words(reason, max(numbers), pods[0])}")
+    return f"{head}: {', '.join(parts)}" if parts else head
+
+
+def _rejections(decision: DecisionFields) -> Mapping[str, int]:
+    """Nodes by the reason against them, the most first."""
+    others = decision.others
+    if others is None or others.nodes != decision.nodes - decision.feasible:
+        return {}  # the nodes have changed since
+    found = sorted(others.reasons, key=lambda each: -each.nodes)
+    return {", ".join(each.reasons): each.nodes for each in found}
+
+
+def _head(decisions: Sequence[DecisionFields]) -> str:
+    """The choice among the nodes that fit."""
+    first = decisions[0]
+    if len(decisions) > 1:
+        fits = sorted(each.feasible for each in decisions)
+        span = f"{fits[0]}" if fits[0] == fits[-1] else f"{fits[0]} to {fits[-1]}"
+        return f"{span} of {first.nodes} nodes fit each"
+    if first.feasible == 1:
+        return "the only node that fits"
+    if first.tied > 1 or len(first.best) == 1:
+        return f"one of {first.tied} equally good of {first.feasible} that fit"
+    best = _leads(first)
+    plain = _PLAIN_PLUGINS.get(best[0][0], f"by {best[0][0]}") if best else "by its scores"
+    return f"best of {first.feasible} that fit, {plain}"
+
+
+_PLAIN_PLUGINS: Final = {
+    "NodeAffinity": "as the one it prefers",
+    "InterPodAffinity": "for the pods on it",
+    "PodTopologySpread": "as it spreads best",
+    "NodeResourcesFit": "as it has most room",
+    "NodeResourcesBalancedAllocation": "as its use is most even",
+    "ImageLocality": "as it has the image",
+    "TaintToleration": "as it has fewest taints",
+}
+"""The reason for a choice, by the plugin whose score was decisive."""
+
+
+def in_plain_words(reason: str, nodes: int, pod: PodInfo) -> str:
+    """kube-scheduler's reason against some nodes, in words for somebody who does not know it."""
+    one = nodes == 1
+    if reason == "node(s) didn't match Pod's node affinity/selector":
+        selector = pod.spec.node_selector
+        if selector and pod.spec.required_node_affinity is None:
+            wanted = ", ".join(f"{key}={value}" for key, value in selector.items())
+            return f"{nodes} {'lacks' if one else 'lack'} {wanted}"
+        return f"{nodes} {'lacks' if one else 'lack'} the labels it requires"
+    if reason.startswith("Insufficient "):
+        resource = reason.removeprefix("Insufficient ")
+        return f"{nodes} {'has' if one else 'have'} too little {resource}"
+    singular, plural = _PLAIN_REASONS.get(reason, (f"({reason})", f"({reason})"))
+    return f"{nodes} {singular if one else plural}"
+
+
+_PLAIN_REASONS: Final = {
+    "node(s) had untolerated taint(s)": ("is tainted", "are tainted"),
+    "node(s) didn't match pod anti-affinity rules": (
+        "has a pod that it avoids",
+        "have a pod that it avoids",
+    ),
+    "node(s) didn't match pod affinity rules": (
+        "has no pod that it must be near",
+        "have no pod that it must be near",
+    ),
+    "node(s) didn't match pod topology spread constraints": (
+        "would be uneven",
+        "would be uneven",
+    ),
+    "node(s) were unschedulable": ("is cordoned", "are cordoned"),
+}
+"""kube-scheduler's reasons, as what one node is or has, and several."""
 
 
 _HARD: Final = (NO_SCHEDULE, NO_EXECUTE)
@@ -269,17 +395,14 @@ _SCORES: Final = 2
 """Scores that are named."""
 
 
-def reason(explanation: PodExplanation | None) -> str:
-    """The reason for which a bound pod is where it is."""
-    if explanation is None:
-        return "not explained"
+def raw_message(pod: PodInfo, explanation: PodExplanation | None) -> str:
+    """The scheduler's own words about a pod: each reason, and the scores that were decisive."""
+    if not pod.node_name or explanation is None or explanation.decision is None:
+        note = explanation.note if explanation is not None else ""
+        return scheduled_message(pod) or note or "not explained"
     decision = explanation.decision
-    if decision is None:
-        return explanation.note or "not explained"
     words = [f"{decision.feasible} of {decision.nodes} nodes fit"]
-    others = decision.others
-    if others is not None and others.nodes == decision.nodes - decision.feasible:
-        words += (f"{each.nodes}: {', '.join(each.reasons)}" for each in others.reasons)
+    words += (f"{nodes}: {reason}" for reason, nodes in _rejections(decision).items())
     if len(decision.best) > 1:
         words.append(_choice(decision))
     return "; ".join(words)
@@ -290,13 +413,19 @@ def _choice(decision: DecisionFields) -> str:
     chosen, second = decision.best[:2]
     if decision.tied > 1:
         return f"{decision.tied} tied at {chosen.total}, one of them drawn"
+    named = ", ".join(f"{plugin} +{lead}" for plugin, lead in _leads(decision)[:_SCORES])
+    return f"best by {chosen.total} to {second.total} ({named})"
+
+
+def _leads(decision: DecisionFields) -> list[tuple[str, int]]:
+    """The plugins that put the chosen node before the next one, the largest lead first."""
+    chosen, second = decision.best[:2]
     leads = {
         plugin: score.weighted - second.scores[plugin].weighted
         for plugin, score in chosen.scores.items()
     }
-    ahead = sorted((plugin for plugin, lead in leads.items() if lead > 0), key=leads.__getitem__)
-    named = ", ".join(f"{plugin} +{leads[plugin]}" for plugin in reversed(ahead[-_SCORES:]))
-    return f"best by {chosen.total} to {second.total} ({named})"
+    ahead = [(plugin, lead) for plugin, lead in leads.items() if lead > 0]
+    return sorted(ahead, key=lambda each: -each[1])
 
 
 def forbidden(pod: PodInfo, pods: Sequence[PodInfo], nodes: Mapping[str, NodeInfo]) -> str:

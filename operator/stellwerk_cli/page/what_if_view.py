@@ -1,6 +1,7 @@
-"""The answer to a supposition as the page shows it: a summary, and pods that are alike as one line.
+"""The answer to a supposition for people: a summary, and pods that are alike as one line.
 
-The page's what-if view uses it. Invariant: every pod of the answer is in one group, by name.
+The page's what-if view and the table of `stellwerk what-if` use it.
+Invariant: every pod of the answer is in one group, by name.
 """
 
 from collections.abc import Sequence
@@ -27,11 +28,11 @@ class AlikePods:
     node: str = ""
 
 
-def placed_alike(answer: WhatIf) -> list[AlikePods]:
-    """The pods that get a node, by controller; a pod without one is alone."""
+def placed_alike(answer: WhatIf, *, apart: bool = False) -> list[AlikePods]:
+    """The pods that get a node, by controller; a pod without one is alone, or each if `apart`."""
     groups: dict[object, AlikePods] = {}
     for each in answer.placed:
-        key = _namespaced(each) or each.pod
+        key = (not apart and _namespaced(each)) or each.pod
         group = groups.setdefault(
             key, AlikePods(controller=each.controller or "", tied=each.tied or 0)
         )
@@ -40,13 +41,16 @@ def placed_alike(answer: WhatIf) -> list[AlikePods]:
     return list(groups.values())
 
 
-def unplaced_alike(answer: WhatIf) -> list[AlikePods]:
-    """The pods that get none, by controller and reason; the largest group first."""
+def unplaced_alike(answer: WhatIf, *, apart: bool = False) -> list[AlikePods]:
+    """The pods that get none, by controller and reason; the largest group first.
+
+    If `apart`, each pod is alone.
+    """
     groups: dict[object, AlikePods] = {}
     for each in answer.unplaced:
         preempts = each.would_preempt
         group = groups.setdefault(
-            (_namespaced(each), each.message, preempts is not None),
+            each.pod if apart else (_namespaced(each), each.message, preempts is not None),
             AlikePods(
                 controller=each.controller or "",
                 message=each.message,

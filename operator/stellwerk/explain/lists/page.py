@@ -13,6 +13,7 @@ from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.explain.records import DecisionRecord
 from stellwerk.models.pod import PodInfo
 from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.selectors import LabelSelector
 
 MAX_ENTRIES: Final = 5000
 """Entries of one page. A longer list is asked for in several pages."""
@@ -54,6 +55,10 @@ class PodsAsked:
     """NAMESPACE/KIND/NAME of the controller that a user made; empty: any."""
     reason: str | None = None
     """Exactly the plugins that turned them away, in order, with commas; None: any."""
+    namespace: str = ""
+    """Their namespace; empty: any."""
+    selector: LabelSelector | None = None
+    """A selector of their labels; None: any."""
 
     def __post_init__(self) -> None:
         """Check the queue.
@@ -67,7 +72,7 @@ class PodsAsked:
     def waits(self, entry: QueuedPod) -> bool:
         """Whether a pod that waits is wanted."""
         return (
-            self.text in entry.newest.key
+            self._is_named(entry.newest)
             and (not self.queue or entry.place in _WAITING[self.queue])
             and (not self.plugin or self.plugin in entry.rejector_plugins)
             and (not self.controller or self.controller == controller_key(entry.newest))
@@ -77,11 +82,19 @@ class PodsAsked:
     def is_without_queue(self, pod: PodInfo) -> bool:
         """Whether a pod that waits in no queue, because no scheduler serves it, is wanted."""
         is_of_queue = self.plugin or self.controller or self.reason is not None
-        return self.text in pod.key and self.queue in {"", UNSERVED} and not is_of_queue
+        return self._is_named(pod) and self.queue in {"", UNSERVED} and not is_of_queue
 
     def got(self, record: DecisionRecord) -> bool:
         """Whether a pod that got a node is wanted."""
         return self.text in record.key and self.node in {"", record.node_name}
+
+    def _is_named(self, pod: PodInfo) -> bool:
+        """Whether name, namespace and labels of a pod are wanted."""
+        return (
+            self.text in pod.key
+            and self.namespace in {"", pod.namespace}
+            and (self.selector is None or self.selector.matches(pod.labels))
+        )
 
 
 _WAITING: Final[Mapping[str, frozenset[Place]]] = {

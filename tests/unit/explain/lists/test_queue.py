@@ -12,6 +12,7 @@ from stellwerk.explain.steps import finished
 from stellwerk.world.world import World
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.label_selectors import parse_selector_text
 from tests.support.builders import make_node, make_pod, owned, pod_info
 from tests.support.explaining_port import explaining_port
 from tests.support.in_process import InProcess, make_profile, quiet
@@ -63,6 +64,22 @@ async def test_the_time_of_waiting_does_not_jump_at_an_attempt() -> None:
         entry.queued_at += 60  # as it comes back from another attempt
         (after,) = page_of(world, QueueOrder()).items
         assert (after.waits_since, after.since > before.since) == (before.waits_since, True)
+
+
+async def test_namespace_and_labels_choose_pods() -> None:
+    async with explaining_port() as port:
+        world = port.world
+        elsewhere = make_pod("db", namespace="shop", cpu="64", labels={"app": "db"})
+        elsewhere["spec"]["schedulerName"] = "stellwerk"
+        world.apply(make_profile("stellwerk"), make_node("a", cpu="2"), of_web(0), elsewhere)
+        await quiet(100)
+        (only,) = page_of(world, QueueOrder(), PodsAsked(namespace="shop")).items
+        assert only.pod == "shop/db"
+        for text, found in (("app=db", 1), ("app", 1), ("!app", 1), ("app=db,app!=db", 0)):
+            asked = PodsAsked(selector=parse_selector_text(text))
+            assert page_of(world, BY_CONTROLLER, asked).total == found, text
+        status, said = await port.get("/queue?labelSelector=a%3D(b")
+        assert (status, "labelSelector: unable to parse" in said) == (422, True)
 
 
 @pytest.mark.parametrize("column", QUEUE_COLUMNS)

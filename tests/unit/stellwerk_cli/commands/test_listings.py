@@ -3,21 +3,30 @@
 import asyncio
 import contextlib
 import io
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from unittest.mock import ANY
 
 import aiohttp
 import pytest
 from aiohttp import web
 
 from stellwerk.answers.answer import codec
+from stellwerk.answers.pod import PodExplanation, RecomputedVerdicts
+from stellwerk.answers.workload import PodsWaitingAlike, WorkloadExplanation
 from stellwerk.client.operator_port import OperatorPort
 from stellwerk_cli.cli import main
+from stellwerk_cli.commands import output
+from stellwerk_cli.commands.explained_workload import WORKLOAD
 from stellwerk_cli.commands.listings import QUEUE, shown_lists
 from stellwerk_cli.commands.listings import _entries as entries
+from stellwerk_cli.commands.output import show, show_written
 from stellwerk_cli.commands.printer import console
+from tests.support.builders import make_node, make_pod, owned
 from tests.support.device_cases import device, held
 from tests.support.explaining_port import explaining_port, two_nodes, with_devices
+from tests.support.in_process import make_profile, quiet
 
 PENDING = {
     "queue": "activeQ",
@@ -212,3 +221,164 @@ async def test_the_operator_chooses_by_the_filters_and_explains_devices_and_clai
             "Waiting for it: none\n"
         )
         await printed("explain", "device/gpu.example.com/a/gpu-9", status=1)
+
+
+GROUP = {
+    "namespace": "shop",
+    "controller": "Deployment/flood",
+    "pods": 30,
+    "longestWaiting": "shop/flood-0",
+    "queues": {"unschedulablePods": 30},
+    "rejectedBy": ["NodeResourcesFit"],
+    "profiles": ["default-scheduler"],
+    "priority": 0,
+    "attempts": 1,
+    "waitsSince": "2026-01-01T00:00:00Z",
+}
+ALONE = {**GROUP, "controller": None, "pods": 1, "longestWaiting": "shop/big"}
+LOST = [
+    {"pod": f"shop/lost-{n}", "schedulerName": "custom", "priority": 0, "reason": "none serves it"}
+    for n in range(2)
+]
+
+
+def grouped(*groups: dict[str, Any], total: int) -> dict[str, Any]:
+    return {
+        "counts": {},
+        "total": total,
+        "items": [],
+        "groups": list(groups),
+        "groupsTotal": len(groups),
+    }
+
+
+def test_pods_of_one_controller_are_one_row_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    answer = grouped(GROUP, {**ALONE, "queues": {"backoffQ": 1}}, total=31)
+    answer |= {"unserved": LOST, "unservedTotal": 2, "served": ["default-scheduler"]}
+    show_written(answer, "table", shown_lists()["/queue"].of(answer))
+    head, *rows = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert head.split("  ")[0] == "POD OR CONTROLLER"
+    assert [row.split() for row in rows[:3]] == [
+        ["shop/deployment/flood", "30", "unschedulablePods", ANY, "NodeResourcesFit"],
+        ["shop/big", "1", "backoffQ", ANY, "NodeResourcesFit"],
+        ["schedulerName", "custom", "2", "unserved"],
+    ]
+    assert rows[3:] == [
+        "31 pods in all; -o wide lists each",
+        "2 pods unserved: none serves it",
+        "schedulerNames that are served: default-scheduler",
+    ]
+    assert max(map(len, rows)) <= 80
+
+
+async def test_an_operator_groups_and_chooses_and_wide_and_json_list_each_pod(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with explaining_port() as operator:
+        world = operator.world
+        world.apply(make_profile("stellwerk"), make_node("a", cpu="2"))
+        for number in range(3):
+            pod = make_pod(f"web-{number}", cpu="64", labels={"app": "web"})
+            pod["spec"]["schedulerName"] = "stellwerk"
+            world.apply(owned(pod, name="web", kind="StatefulSet"))
+        await quiet(100)
+
+        async def asked(*words: str) -> tuple[list[str], str]:
+            assert await asyncio.to_thread(main, ["queue", *words, "--url", operator.url]) == 0
+            written = capsys.readouterr()
+            return written.out.splitlines(), written.err
+
+        for words in ("-A", "-n default", "-n default -l app=web"):
+            (_, row, remark), _ = await asked(*words.split())
+            assert row.split()[:2] == ["default/statefulset/web", "3"], words
+            assert remark == "3 pods in all; -o wide lists each"
+        for words in ("-l app=other", "-n default -l app=other"):
+            assert (await asked(*words.split()))[0] == ["No pod waits."]
+        out, err = await asked("-n", "defalt")
+        assert out == ["No pod waits."]
+        assert err.startswith('stellwerk: nothing in namespace defalt; did you mean "default"?')
+        out, _ = await asked("-A", "-o", "wide")
+        assert sorted(line.split()[0] for line in out[1:]) == [f"default/web-{n}" for n in range(3)]
+        assert '"groups"' not in "".join((await asked("-A", "-o", "json"))[0])
+
+
+class Answers:
+    """An operator that gives one answer after the other, and then ends the command."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self._answers = list(answers)
+
+    async def __call__(self) -> dict[str, Any]:
+        if not self._answers:
+            raise KeyboardInterrupt
+        return self._answers.pop(0)
+
+
+async def watched(*answers: dict[str, Any], form: str = "table") -> None:
+    with pytest.raises(KeyboardInterrupt):
+        await show(Answers(*answers), form, shown_lists()["/queue"], watch=True)
+
+
+async def test_a_watched_list_prints_rows_that_are_new_changed_or_gone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "WATCH_SECONDS", 0)
+    later = {**GROUP, "waitsSince": "2026-01-02T00:00:00Z"}
+    await watched(
+        grouped(GROUP, ALONE, total=31),
+        grouped(later, ALONE, total=31),
+        grouped({**GROUP, "pods": 29}, ALONE, total=30),
+        grouped({**GROUP, "pods": 29}, total=29),
+    )
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["shop/deployment/flood", "30"],
+        ["shop/big", "1"],
+        ["31", "pods"],
+        ["shop/deployment/flood", "29"],
+        ["shop/big", "left"],
+    ]
+    assert lines[1].index(" 30 ") == lines[4].index(" 29 "), "the columns stay where they are"
+
+
+async def test_a_watched_list_is_drawn_anew_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = io.StringIO()
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(output, "WATCH_SECONDS", 0)
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "7")
+    many = [{**ALONE, "longestWaiting": f"shop/p-{n}"} for n in range(9)]
+    await watched(grouped(*many, total=9), grouped(*many, total=9))
+    _, first, second = screen.getvalue().split("\x1b[2J")
+    for drawn in (first, second):
+        assert re.search(r"[0-9]{2}:[0-9]{2}:[0-9]{2}, every", drawn)
+        assert ("shop/p-1" in drawn, "shop/p-2" in drawn) == (True, False), "what there is room for"
+        assert "7 more: -o json has all" in drawn
+
+
+async def test_an_explanation_that_is_watched_is_printed_again_on_a_change_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "WATCH_SECONDS", 0)
+
+    def workload(second: int, reason: str) -> dict[str, Any]:
+        verdicts = RecomputedVerdicts(recomputed_at=f"2026-01-01T00:00:0{second}Z")
+        pod = PodExplanation(pod="shop/a", state="waiting", verdicts=verdicts)
+        alike = PodsWaitingAlike(reason=reason, pods=["shop/a"], explanation=pod)
+        answer = WorkloadExplanation(
+            workload="deployment/a", namespace="shop", pods=1, with_node=0, waiting=[alike]
+        )
+        return dict(codec(WorkloadExplanation).as_json(answer))
+
+    asked = Answers(workload(0, "full"), workload(2, "full"), workload(4, "tainted"))
+    with pytest.raises(KeyboardInterrupt):
+        await show(asked, "table", WORKLOAD, watch=True)
+    first, time, second = re.split(r"\n--- ([0-9]{2}:[0-9]{2}:[0-9]{2})\n", capsys.readouterr().out)
+    assert ("1 pod (shop/a): full" in first, "1 pod (shop/a): tainted" in second) == (True, True)
+    assert len(time) == len("00:00:00")

@@ -96,3 +96,31 @@ def test_plans_and_simulations_name_the_release_that_they_follow(
         assert followed == release
         assert printed.err.endswith(f"stellwerk: decisions follow Kubernetes {release}\n")
     assert f"decisions follow Kubernetes {release}" in page.read_text()
+
+
+def test_pods_of_one_controller_that_fit_nowhere_share_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    container = {"name": "a", "image": "a", "resources": {"requests": {"cpu": "9"}}}
+    template = {"metadata": {"labels": {"app": "flood"}}, "spec": {"containers": [container]}}
+    flood = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "flood", "namespace": "shop"},
+        "spec": {
+            "replicas": 30,
+            "selector": {"matchLabels": {"app": "flood"}},
+            "template": template,
+        },
+    }
+    shape = {"apiVersion": "v1", "kind": "Node", **make_node("small", cpu="1")}
+    for name, content in (("pods", flood), ("shapes", shape)):
+        (tmp_path / name).with_suffix(".json").write_text(json.dumps(content))
+    files = ("--for", str(tmp_path / "pods.json"), "--shapes", str(tmp_path / "shapes.json"))
+    words = ("plan", "fit", *files)
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "  30 pods of shop/deployment/flood: Insufficient cpu"
+    assert main((*words, "-o", "wide")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("  shop/flood-") for line in lines) == 30

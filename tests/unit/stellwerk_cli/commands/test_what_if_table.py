@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from stellwerk.answers.what_if import PlacedPod, UnplacedPod, WhatIf
+from stellwerk.answers.what_if import PlacedPod, PodThatStays, UnplacedPod, WhatIf
 from stellwerk_cli.commands.printer import Printer, console
 from stellwerk_cli.commands.what_if_table import print_what_if
 
@@ -39,3 +39,56 @@ def test_what_a_tenant_wrote_changes_nothing_on_the_terminal(is_terminal: bool) 
     written = re.sub("\x1b\\[[0-9;]*m", "", output.getvalue()) if is_terminal else output.getvalue()
     assert "]0;title" in written
     assert [each for each in written if not each.isprintable() and each != "\n"] == []
+
+
+FLOOD = [
+    UnplacedPod(pod=f"shop/flood-{n}", message="0/2 nodes", controller="Deployment/flood")
+    for n in range(30)
+]
+WEB = [
+    PlacedPod(pod=f"shop/web-{n}", node=f"node-{n % 2}", controller="Deployment/web")
+    for n in range(3)
+]
+
+
+def printed(answer: WhatIf, *, is_wide: bool = False) -> list[str]:
+    output = io.StringIO()
+    to = Printer(output, width=80)
+    to.is_wide = is_wide
+    print_what_if(answer, to)
+    return [line.rstrip() for line in output.getvalue().splitlines()]
+
+
+def test_the_summary_comes_first_and_alike_pods_are_one_line() -> None:
+    bare = [UnplacedPod(pod=f"shop/bare-{n}", message="gone") for n in range(4)]
+    staying = [
+        PodThatStays(pod=f"shop/s-{n}", node="node-2", budget="shop/b", message="0 allowed")
+        for n in range(2)
+    ]
+    answer = WhatIf(
+        drained="node-2",
+        placed=[*WEB, PlacedPod(pod="shop/one", node="node-1", tied=2)],
+        unplaced=[*bare, *FLOOD],
+        lost=["shop/lone", "shop/other"],
+        staying=staying,
+    )
+    assert printed(answer) == [
+        "If node-2 were drained: 4 of 42 pods move, 34 find no node, 2 stay where they",
+        "are, 2 are lost.",
+        "2 pods (shop/lone, shop/other) are lost: no controller recreates them",
+        "2 pods (shop/s-0, shop/s-1) stay on node-2: budget shop/b: 0 allowed",
+        "POD                            NODE",
+        "3 pods of shop/deployment/web  node-0 (2), node-1",
+        "shop/one                       node-1 (or 1 equal)",
+        "30 pods of shop/deployment/flood get no node: 0/2 nodes",
+        "4 pods (shop/bare-0, shop/bare-1, shop/bare-2 and 1 more) get no node: gone",
+    ]
+
+
+def test_wide_lists_each_pod() -> None:
+    lines = printed(WhatIf(placed=WEB, unplaced=FLOOD), is_wide=True)
+    assert lines[0] == "3 of 33 pods get a node, 30 find no node."
+    assert [line for line in lines if line.startswith("shop/web-")] == [
+        f"shop/web-{n}  node-{n % 2}" for n in range(3)
+    ]
+    assert sum(" gets no node: 0/2 nodes" in line for line in lines) == 30
