@@ -269,7 +269,7 @@ def test_pods_of_one_controller_are_one_row_of_80_columns(
     assert rows[3:] == [
         "31 pods in all; -o wide lists each",
         "2 pods unserved: none serves it",
-        "schedulerNames that are served: default-scheduler",
+        "Served schedulerNames: default-scheduler",
     ]
     assert max(map(len, rows)) <= 80
 

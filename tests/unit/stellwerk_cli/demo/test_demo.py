@@ -138,7 +138,7 @@ def test_a_workload_is_a_row_of_80_columns_with_the_reason_in_plain_words() -> N
         "  - request 4 CPU instead of 64 CPU",
     ]
     verbose = list(table(examples, pods, explained, is_verbose=True))
-    assert f"  one: 1 of 6 nodes fit; 4: {AFFINITY}; 1:" in verbose
+    assert f"  one: 1 of 6 nodes fit; 4: {AFFINITY};" in verbose
     assert max(map(len, verbose)) <= 80
 
 
