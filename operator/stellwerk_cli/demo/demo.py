@@ -288,7 +288,7 @@ def _choice(decision: DecisionFields) -> str:
     """The scores that put the chosen node before the next one."""
     chosen, second = decision.best[:2]
     if decision.tied > 1:
-        return f"{decision.tied} tied at {chosen.total}, one of them drawn"
+        return f"{decision.tied} tied at {chosen.total}; picked one at random"
     leads = {
         plugin: score.weighted - second.scores[plugin].weighted
         for plugin, score in chosen.scores.items()
