@@ -84,7 +84,7 @@ class Printer(Console):
             parts: texts, with or without a style.
             wraps: whether the line is broken at the width of the terminal.
         """
-        self.print(_joined(parts), soft_wrap=not wraps)
+        self._show(_joined(parts), wraps=wraps)
 
     def table(
         self,
@@ -93,15 +93,19 @@ class Printer(Console):
         *,
         has_titles: bool = True,
     ) -> None:
-        """Print a table without borders, its titles in bold; in a file no line ends with blanks."""
-        table = _table(columns, rows, self.width)
+        """Print a table without borders, its titles in bold."""
+        self._show(_table(columns, rows, self.width))
+
+    def _show(self, shown: RenderableType, *, wraps: bool = True) -> None:
+        """Print something; in a file no line ends with the blanks that fill it up."""
         table.show_header = has_titles
         if self.is_terminal:
-            self.print(table)
+            self.print(shown, soft_wrap=not wraps)
             return
         with self.capture() as captured:
-            self.print(table)
-        self.file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+            self.print(shown, soft_wrap=not wraps)
+        self.file.writelines(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+        self.file.flush()
 
     def has_room_for(self, columns: Iterable[Column], rows: Iterable[Sequence[Cell]]) -> bool:
         """Whether a table fits the width without a break in a cell."""
@@ -190,7 +194,7 @@ def _table(columns: Iterable[Column], rows: Iterable[Sequence[Cell]], width: int
             overflow="fold" if each.folds else "ellipsis",
             no_wrap=each.is_one_line and widths is None,
             width=None if widths is None else widths[place],
-            min_width=each.min_width,
+            min_width=each.min_width if widths is None else None,
         )
     for row in cells:
         limits = widths or [MAX_COLUMNS] * len(row)

@@ -412,7 +412,7 @@ def _choice(decision: DecisionFields) -> str:
     """The scores that put the chosen node before the next one."""
     chosen, second = decision.best[:2]
     if decision.tied > 1:
-        return f"{decision.tied} tied at {chosen.total}, one of them drawn"
+        return f"{decision.tied} tied at {chosen.total}; picked one at random"
     named = ", ".join(f"{plugin} +{lead}" for plugin, lead in _leads(decision)[:_SCORES])
     return f"best by {chosen.total} to {second.total} ({named})"
 
