@@ -94,11 +94,12 @@ class Printer(Console):
         has_titles: bool = True,
     ) -> None:
         """Print a table without borders, its titles in bold."""
-        self._show(_table(columns, rows, self.width))
+        table = _table(columns, rows, self.width)
+        table.show_header = has_titles
+        self._show(table)
 
     def _show(self, shown: RenderableType, *, wraps: bool = True) -> None:
         """Print something; in a file no line ends with the blanks that fill it up."""
-        table.show_header = has_titles
         if self.is_terminal:
             self.print(shown, soft_wrap=not wraps)
             return
