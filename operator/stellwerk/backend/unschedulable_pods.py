@@ -52,7 +52,7 @@ found, and each level of hints is called for it alone."""
 
 
 class _Bucket:
-    """Pods rejected alike, of one spec; a level below also of one set of names, then labels."""
+    """Pods rejected alike, of one spec; a level below also of one set of names, or labels."""
 
     __slots__ = ("children", "pod")
 

@@ -102,7 +102,7 @@ def _text(name: str) -> str:
 
 
 _WIDTH: Final = 80
-"""Columns of a terminal that nobody has made wider."""
+"""Columns of a terminal of the usual width."""
 _NODES_WIDTH: Final = 18
 """Columns for the nodes of a workload: two names."""
 _DEADLINE_SECONDS: Final = 60.0
@@ -356,7 +356,7 @@ _PLAIN_PLUGINS: Final = {
 
 
 def in_plain_words(reason: str, nodes: int, pod: PodInfo) -> str:
-    """kube-scheduler's reason against some nodes, in words for somebody who does not know it."""
+    """kube-scheduler's reason against some nodes, in words for a reader who is new to it."""
     one = nodes == 1
     if reason == "node(s) didn't match Pod's node affinity/selector":
         selector = pod.spec.node_selector
