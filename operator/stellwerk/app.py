@@ -1,4 +1,4 @@
-"""The composition root: builds every part of the operator and wires them; decides nothing.
+"""The process of the operator: its way to the cluster, its port, its election, and its end.
 
 The command line calls `run`. Invariant: nothing is decided before the first list of every kind is
 complete, and the process ends only after the bindings in flight have.
@@ -9,88 +9,34 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from stellwerk import __version__
-from stellwerk.backend.cache import Cache
-from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.backend.priority_classes import PriorityClasses
-from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.access import destinations_from
 from stellwerk.client.connection import Fence
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.event_recorder import EventRecorder
-from stellwerk.client.extender import ExtenderReach
-from stellwerk.client.extender_tls import ExtenderFiles
 from stellwerk.client.kubernetes import FirstAnswer, KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, own_pod
-from stellwerk.client.web import WebClient
-from stellwerk.explain.queue_history import QueueHistory
-from stellwerk.explain.report import Explanations
-from stellwerk.framework.handle import RandomNumbers, Services
-from stellwerk.framework.services import ClusterClient, Recorder
-from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
+from stellwerk.framework.services import ClusterClient
 from stellwerk.handlers.availability import CHECK_SECONDS
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
-from stellwerk.handlers.rereading import Redelivery
-from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
-from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
-from stellwerk.plugins.registry import known_plugins
-from stellwerk.profiles.default_profile import ensure_profile, keep_profile
-from stellwerk.profiles.history import RevisionHistory
-from stellwerk.profiles.loader import NewPlugins, ProfileLoader
-from stellwerk.profiles.moves import PodsWithoutProfile
-from stellwerk.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
-from stellwerk.profiles.status_writer import ProfileStatusWriter
-from stellwerk.profiles.unserved import UnservedPods
-from stellwerk.scheduler.api_dispatcher import APIDispatcher, KeyedLocks
-from stellwerk.scheduler.binding_cycle import BindingCycle
-from stellwerk.scheduler.binding_outcomes import BindingOutcomes
-from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.event_handlers import EventHandlers, Predicates, SyncBarrier
-from stellwerk.scheduler.extenders.pool import ExtenderPool
-from stellwerk.scheduler.extenders.raw_objects import RawObjects
-from stellwerk.scheduler.failure_handler import FailureHandler
-from stellwerk.scheduler.gangs.group_conditions import GroupConditions
-from stellwerk.scheduler.gangs.group_events import GroupEvents
-from stellwerk.scheduler.observers.audit import Audit
-from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
-from stellwerk.scheduler.observers.debugger import Debugger
+from stellwerk.profiles.loader import NewPlugins
 from stellwerk.scheduler.observers.instruments import (
-    DeviceCounters,
-    Gauges,
-    PluginFamilies,
-    ProfileMetricsRecorder,
-    QueueMetrics,
     StaleWatches,
-    VolumeCounters,
-    attempt_totals,
-    plugin_failure_counter,
     sample_queues,
 )
-from stellwerk.scheduler.observers.recording import Recording, recording_to
-from stellwerk.scheduler.plugin_sources import PluginSources
-from stellwerk.scheduler.preemption import PreemptionExecutor
-from stellwerk.scheduler.schedule_one import ScheduleOne
-from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler, stand_by
-from stellwerk.scheduler.status_reports import StatusReports
-from stellwerk.scheduler.throttle import Throttle
-from stellwerk.scheduler.waiting_pods_map import WaitingPodsMap
-from stellwerk.scheduler.worker_process import WorkerProcess
+from stellwerk.scheduler.observers.recording import recording_to
 from stellwerk.serving.explanations import ExplanationRoutes
-from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
 from stellwerk.serving.port import PortOptions, guarded_port, log_level_routes
-from stellwerk.serving.resource_metrics import resource_metrics
 from stellwerk.supervision import (
     Ending,
     announced,
@@ -98,20 +44,14 @@ from stellwerk.supervision import (
     take_signals,
     until_stopped,
 )
-from stellwerk.world.gangs.pod_groups import PodGroupStates
-from stellwerk.world.profiles import Profiles, RecordedRandom
-from stellwerk.world.world import World
+from stellwerk.wiring import Operator, OperatorSettings, beside_server
 from stellwerk_kube.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk_kube.compatibility import (
-    NO_GATES,
-    RECORDED,
-    Compatibility,
     FeatureGates,
     decided_by_default,
-    release_of_server,
     server_version,
 )
-from stellwerk_kube.destinations import EVERYWHERE, Destinations, UrlPrefix
+from stellwerk_kube.destinations import UrlPrefix
 from stellwerk_kube.errors import ApiError
 from stellwerk_kube.listening.limits import Limits
 
@@ -119,300 +59,18 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(OperatorSettings):
     """The options of `stellwerk run`."""
 
     kubeconfig: str | None = None
     context: str | None = None
     port: PortOptions = field(default_factory=PortOptions)
-    max_unschedulable_seconds: float = 300.0
-    plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
-    """The longest call of a plugin that does not come with Stellwerk."""
-    audit_seconds: float = PERIOD_SECONDS
-    """The time between two comparisons of cache and queue with the API, and repairs; 0: never."""
-    foreign_share: float = DEFAULT_SHARE
-    """The share of the scheduler's time for foreign plugins and extenders of one profile."""
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
-    max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
-    """Pending pods beyond it are not scheduled."""
     journal: JournalOptions | None = None
     """The journal that takes down events and decisions; None: there is none."""
-    gates: FeatureGates = NO_GATES
-    """Feature gates, as kube-scheduler has them."""
-    extender_files_dir: Path | None = None
-    """Files of extenders lie below it; None: none is read."""
     extender_allow: tuple[UrlPrefix, ...] = ()
-    """URLs that profiles may have called beside Services by name, which are in a cluster alone."""
-    destinations: Destinations = EVERYWHERE
-    """The meaning of `extender_allow` where the process runs; `run` works it out."""
-    name: str = ""
-    """Profiles with it as their label are served; empty: those without one."""
-    history_namespace: str | None = None
-    """The namespace that keeps the history of profiles; None: the pod's own, outside a cluster
-    none."""
-
-
-class Operator:
-    """The parts of one running operator, whatever its way to the cluster."""
-
-    def __init__(
-        self,
-        client: ClusterClient,
-        recorder: Recorder,
-        metrics: Metrics,
-        clock: Clock,
-        options: RunOptions,
-        fence: Fence | None = None,
-        recording: Recording | None = None,
-        numbers: Callable[[int | None], RandomNumbers] = random.Random,
-    ) -> None:
-        """Wire the parts; `numbers` makes a generator, from a profile's seed or from none."""
-        self.metrics = metrics
-        self._client = client
-        self.active = active = ActiveQueue()
-        self.world = _world(active, metrics, clock, options, numbers(None))
-        self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
-        self.outcomes = BindingOutcomes(self.world, self.bindings, client)
-        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
-        self.budget = TimeBudget(clock.monotonic, options.foreign_share)
-        self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
-        dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
-        self.raw = RawObjects(client)
-        self.worker = WorkerProcess()
-        self.web = WebClient(destinations=options.destinations, elsewhere=self.worker.computed)
-        self.sources = PluginSources(
-            client,
-            self.web,
-            self.world.objects,
-            clock,
-            metrics,
-            lambda: fence is None or fence.is_open,
-        )
-        self.extenders = ExtenderPool(
-            client,
-            self.raw,
-            self.world.cache,
-            clock,
-            metrics,
-            self.budget,
-            fence,
-            ExtenderReach(ExtenderFiles(options.extender_files_dir), options.destinations),
-        )
-        self.predicates = Predicates()
-        self.without_profile = PodsWithoutProfile(self.world, dispatcher)
-        self.unserved = UnservedPods(self.world, self.without_profile, client, metrics)
-        self.loader = ProfileLoader(
-            self.world,
-            self._services(dispatcher),
-            known_plugins(),
-            self.extenders,
-            self.without_profile,
-            numbers,
-            metrics,
-            options.max_pod_complexity,
-        )
-        self.loader.operator_name = options.name
-        self.preemption = PreemptionExecutor(
-            self.world, dispatcher, metrics, self.bindings, self.waiting_pods
-        )
-        self.group_conditions = GroupConditions(self.world, dispatcher)
-        self.handlers = self._event_handlers(dispatcher, options)
-        self.handlers.on_own_kind = self.sources.on_synced
-        self.profile_status = ProfileStatusWriter(
-            self.world, self.loader, dispatcher, refused_sources=self.sources.refused_secrets
-        )
-        self.scheduler = self._scheduler(active, dispatcher, options.max_pod_complexity)
-        self.audit = Audit(
-            self.world,
-            client,
-            self.without_profile,
-            self.bindings,
-            self.outcomes,
-            lambda: self.scheduler.deciding,
-        )
-        self.redelivery = Redelivery()
-        self.audit_rounds = AuditRounds(self.audit, self.redelivery, metrics, options.audit_seconds)
-        self.history = RevisionHistory(client, clock, options.history_namespace).follow(self.loader)
-        self.debugger = Debugger(self.world, self.audit)
-        self.gauges = Gauges(self.world, metrics, self.bindings)
-        self.record_to(recording)
-
-    def _event_handlers(self, dispatcher: APIDispatcher, options: RunOptions) -> EventHandlers:
-        """The object that turns watch events into changes of the World."""
-        groups = GroupEvents(self.world, self.group_conditions)
-        self.loader.moves.on_change = groups.on_profiles
-        return EventHandlers(
-            self.world,
-            self.loader,
-            dispatcher.reports,
-            self.raw,
-            self.bindings,
-            self.waiting_pods,
-            self.preemption,
-            self.predicates,
-            self.barrier,
-            self.metrics,
-            groups,
-            options.max_pod_complexity,
-        )
-
-    def _services(self, dispatcher: APIDispatcher) -> Services:
-        """The services that plugins are offered."""
-        world, metrics = self.world, self.metrics
-        return Services(
-            snapshot=world.cache.snapshot,
-            objects=world.objects,
-            nominations=world.nominator,
-            client=dispatcher.client,
-            recorder=dispatcher.recorder,
-            now_seconds=world.clock.monotonic,
-            now=world.clock.now,
-            random=world.random,
-            activate=world.activate,
-            waiting_pods=self.waiting_pods,
-            wait_until=self.predicates.wait_until,
-            one_at_a_time=KeyedLocks().one_at_a_time,
-            write_later=dispatcher.api_calls.start,
-            worker=self.worker,
-            pods_on=world.cache.pods_on,
-            preempting=world.preempting,
-            pod_groups=world.pod_groups,
-            guard=self.guard,
-            metrics_recorder=lambda name, plugins: ProfileMetricsRecorder(
-                metrics, name, plugins, world.clock.monotonic
-            ),
-            volume_counts=VolumeCounters(metrics),
-            device_counts=DeviceCounters(metrics),
-            sources=self.sources,
-            metrics=PluginFamilies(metrics),
-        )
-
-    def _scheduler(
-        self, active: ActiveQueue, dispatcher: APIDispatcher, max_pod_complexity: int
-    ) -> Scheduler:
-        """The way of a pod, from activeQ to its binding."""
-        world, metrics = self.world, self.metrics
-        failures = FailureHandler(world, dispatcher, metrics, self.preemption, self.without_profile)
-        binding = BindingCycle(
-            world,
-            dispatcher,
-            metrics,
-            self.bindings,
-            self.outcomes,
-            self.waiting_pods,
-            self.preemption,
-            failures,
-        )
-        throttle = Throttle(world, self.budget, active, metrics)
-        schedule_one = ScheduleOne(
-            world,
-            self.loader,
-            metrics,
-            self.bindings,
-            binding,
-            failures,
-            throttle,
-            self.group_conditions,
-        )
-        self._schedule_one = schedule_one
-        self.explanations = Explanations(
-            world,
-            schedule_one.records,
-            schedule_one.evictions,
-            lambda: self.without_profile.pods,
-            self.unserved,
-            self.bindings.stage,
-            QueueHistory(world, partial(attempt_totals, metrics)),
-            self.profile_status.described,
-            self.loader.shadows.described,
-            throttle.why_slow,
-            max_pod_complexity,
-        )
-        return Scheduler(
-            world,
-            active,
-            schedule_one,
-            self.bindings,
-            binding,
-            self.preemption,
-            self.handlers,
-            self.profile_status,
-        )
-
-    def record_to(self, recording: Recording | None) -> None:
-        """Take down what happens from now on, before anything has; without a recording nothing."""
-        if recording is not None:
-            recording.listen(self.world, self.handlers, self._schedule_one, self.extenders)
-
-    def exposition(self) -> bytes:
-        """The text of /metrics."""
-        self.gauges.refresh()
-        return exposition(self.metrics)
-
-    def resource_metrics(self) -> Iterator[bytes]:
-        """The text of /metrics/resources, in pieces."""
-        return resource_metrics(self.gauges.pods())
-
-    async def schedule(self, leading: asyncio.Event) -> None:
-        """Wait for the lists and the lease, make sure that there is a profile, and schedule."""
-        await self.barrier.wait()
-        await stand_by(self.world, self.active, leading)
-        await ensure_profile(self.loader, self._client, self.handlers)
-        logger.info(
-            "serving %s with %d nodes",
-            ", ".join(sorted(self.world.profiles.served)) or "no profile",
-            sum(1 for _ in self.world.cache.nodes()),
-        )
-        keeping = asyncio.create_task(
-            keep_profile(self.loader, self._client, self.handlers), name="default profile"
-        )
-        try:
-            await self.scheduler.run()
-        finally:
-            keeping.cancel()
-            await asyncio.wait({keeping})
-
-
-def _world(
-    active: ActiveQueue,
-    metrics: Metrics,
-    clock: Clock,
-    options: RunOptions,
-    numbers: RandomNumbers,
-) -> World:
-    """An empty World, whose queue feeds activeQ."""
-    objects = IndexedObjectStore()
-    profiles = Profiles(
-        plugin_failure_counter(metrics),
-        partial(objects.get, "Namespace", ""),
-        # Until the server has said what it is.
-        Compatibility.with_server(RECORDED, options.gates),
-    )
-    nominator = Nominator()
-    queue_metrics = QueueMetrics(metrics)
-    queue = SchedulingQueue(
-        active.put_nowait,
-        profiles,
-        nominator=nominator,
-        observer=queue_metrics,
-        wake=active.wake,
-        max_unschedulable_seconds=options.max_unschedulable_seconds,
-    )
-    queue_metrics.serve(queue)
-    cache = Cache()
-    return World(
-        cache=cache,
-        objects=objects,
-        priority_classes=PriorityClasses(),
-        nominator=nominator,
-        queue=queue,
-        profiles=profiles,
-        clock=clock,
-        random=RecordedRandom(numbers),
-        pod_groups=PodGroupStates(
-            lambda name: name in profiles.served, profiles.profile_name, cache.assumed_pods
-        ),
-    )
+    """URLs that profiles may have called beside Services by name, which are in a cluster alone.
+    `destinations` is what they mean where the process runs; `run` works it out."""
 
 
 async def _follow_server(
@@ -430,22 +88,6 @@ async def _follow_server(
             logger.info("the API server is now %s, it was %s", found, git_version)
             git_version = operator.handlers.world.profiles.server_version = found
             operator.loader.follow(beside_server(found, gates))
-
-
-def beside_server(git_version: str, gates: FeatureGates) -> Compatibility:
-    """The meaning of `compatibility: auto` beside an API server of this version.
-
-    Gates that its release does not take are named in the log, and left as they are by default.
-    """
-    version = release_of_server(git_version)
-    if version is None:
-        version = RECORDED
-        logger.warning("the API server reports no Kubernetes version: %s", git_version)
-    for problem in gates.problems(version.release):
-        logger.error("--feature-gates, with Kubernetes %s: %s", version.release, problem)
-    for message in gates.without_effect(version.release):
-        logger.warning("%s", message)
-    return Compatibility.with_server(version, gates)
 
 
 def _server(

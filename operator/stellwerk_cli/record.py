@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from stellwerk.app import Operator, RunOptions, beside_server
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.reading import ReadOnlyClient
@@ -20,6 +19,7 @@ from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.scheduler.observers.recording import Recording, recording_to
 from stellwerk.supervision import Ending, run_together
+from stellwerk.wiring import Operator, OperatorSettings, beside_server
 from stellwerk_kube.clock import SystemClock
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ async def record(options: RecordOptions) -> Mapping[str, int]:
         ConfigurationError: the cluster cannot be reached as configured, or the file not be written.
         SchedulerError: the watches ended for good, or the recording did.
     """
-    clock, metrics, run = SystemClock(), Metrics(), RunOptions()
+    clock, metrics, run = SystemClock(), Metrics(), OperatorSettings()
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(

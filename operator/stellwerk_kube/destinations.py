@@ -4,7 +4,8 @@
 address that is about to be connected to. Invariant: in a cluster nothing is called that is neither
 a Service by name nor granted by the operator's owner, and link-local addresses, the metadata of
 clouds and the API server never are, whatever a name leads to. `hosts_refusal` reads the second
-list, by which the owner of a Secret says where its content may go.
+list, by which the owner of a Secret says where its content may go: `secret_reading.read_secret`
+asks it about Secrets, and `client.extender_tls` about mounted files.
 """
 
 import re

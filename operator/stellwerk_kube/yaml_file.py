@@ -419,7 +419,7 @@ def read_kinds(at: str, file: Path, kinds: Sequence[str]) -> list[JsonObject]:
         if not kind:
             raise ConfigurationError(f"{at}: a manifest has no kind, {either(kinds)} is expected")
         if kind not in kinds:
-            raise ConfigurationError(f"{at}: a {kind} is no {either(kinds)}")
+            raise ConfigurationError(f"{at}: a {kind} is not a {either(kinds)}")
     return found
 
 

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from stellwerk.app import Operator, RunOptions
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import Offline
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.journal.entries import Head, WatchEvent
 from stellwerk.metrics import Metrics
+from stellwerk.wiring import Operator, OperatorSettings
 from stellwerk_kube.clock import VirtualClock, parse_moment
 from stellwerk_kube.compatibility import (
     RECORDED,
@@ -34,9 +34,9 @@ def offline_operator(
     `client`: what plugins write to; None: nothing may be written.
     """
     offline, clock = Offline(), VirtualClock(parse_moment(head.started_at))
-    options = RunOptions()
+    options = OperatorSettings()
     if head.max_pod_complexity:
-        options = RunOptions(max_pod_complexity=head.max_pod_complexity)
+        options = OperatorSettings(max_pod_complexity=head.max_pod_complexity)
     operator = Operator(client or offline, offline, Metrics(), clock, options, numbers=numbers)
     operator.loader.follow(_compatibility(head))
     return operator, clock

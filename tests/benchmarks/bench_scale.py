@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 import orjson
 from typing_extensions import override
 
-from stellwerk.app import Operator, RunOptions
+from stellwerk.app import RunOptions
 from stellwerk.framework.services import Recorder
 from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.delivery import MAX_EVENTS_PER_SLICE, Delivery
@@ -34,6 +34,7 @@ from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.profiles.spec.profile import DEFAULT_PROFILE_MANIFEST
+from stellwerk.wiring import Operator
 from stellwerk_kube.clock import SystemClock
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import KINDS, posted_pod

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
 
-from stellwerk.app import Operator, RunOptions
+from stellwerk.app import RunOptions
 from stellwerk.backend.scheduling_queue import MAX_UNSCHEDULABLE_SECONDS
 from stellwerk.framework.offline import Offline
 from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.delivery import MAX_EVENTS_PER_SLICE
 from stellwerk.handlers.reflector import STREAM_SLICE_SECONDS
 from stellwerk.metrics import Metrics
+from stellwerk.wiring import Operator
 from stellwerk_kube.clock import SystemClock
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile

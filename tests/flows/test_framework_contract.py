@@ -239,6 +239,13 @@ def test_pre_filters_restrict_to_the_nodes_that_all_of_them_name(script: Script)
         ),
         pytest.param(
             "bind",
+            UNSCHEDULABLE,
+            Place.ERROR_BACKOFF,
+            ("Unschedulable", "no luck"),
+            id="Bind rejects, which no event can mend",
+        ),
+        pytest.param(
+            "bind",
             ERROR,
             Place.ERROR_BACKOFF,
             ("SchedulerError", 'running Bind plugin "First": broken'),

@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 from typing_extensions import override
 
-from stellwerk.app import Operator
 from stellwerk.journal.recorded_fields import kept
 from stellwerk.logs import TRACE, TextFormatter
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes
+from stellwerk.wiring import Operator
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.findings import hold

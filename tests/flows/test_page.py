@@ -395,6 +395,34 @@ async def test_a_stretch_of_the_picture_and_a_square_are_reached_by_keyboard(
         await expect(page.get_by_role("heading", name="gpu.example.com/pool/gpu-1")).to_be_visible()
 
 
+async def test_a_suggestion_is_tried_by_a_link_and_misspelt_fields_are_refused(
+    require_tool: Callable[[str], str],
+) -> None:
+    async with touring(require_tool, Size(3)) as (tour, it):
+        page, keys = it.page, it.page.keyboard
+        await it.go(tour.places["pod-waiting"])
+        await tab_to(page, "Try: request 6 CPU instead of 64 CPU")
+        await keys.press("Enter")
+        await expect(page.get_by_text("The form below is filled in for")).to_be_visible()
+        await expect(page.get_by_text("1 of 1 pod gets a node.")).to_be_visible()
+        pod = page.get_by_label("there were this pod")
+        await expect(pod).to_have_value(re.compile("cpu: 6000m"))
+        await pod.fill("kind: Pod\nmetadata: {name: p}\nspec: {nodeselector: {}, containers: []}")
+        await page.get_by_role("button", name="Decide").click()
+        await expect(page.get_by_role("alert").filter(has_text="unknown field")).to_contain_text(
+            'unknown field "spec.nodeselector"'
+        )
+        await expect(pod).to_have_value(re.compile("nodeselector"))
+        await it.go("/what-if")
+        await page.get_by_label("Begin with a pod that waits").select_option("team/large")
+        await page.get_by_label("and the profile").select_option("stellwerk")
+        await page.get_by_role("button", name="Fill in").click()
+        await expect(pod).to_have_value(re.compile("name: large"))
+        await expect(page.get_by_label("all waiting pods were decided")).to_have_value(
+            re.compile("kind: SchedulerProfile")
+        )
+
+
 FORMS = {
     "/queue": ({"Pod": "large", "Rejected by": "NodeResourcesFit"}, "1 pod,"),
     "/decisions": ({"Pod": "web"}, "1 are so"),

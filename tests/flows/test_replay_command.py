@@ -100,7 +100,7 @@ def test_groups_are_counted_and_their_members_explained(
         ("kind: SchedulerProfile\nspec: 5", "spec"),
         ("kind: SchedulerProfile\nspec: {}", "spec.schedulerName: required"),
         ("kind: SchedulerProfile\nspec: {shadowOf: x}", "a shadow schedules no pods"),
-        ("kind: Pod", "a Pod is no SchedulerProfile"),
+        ("kind: Pod", "a Pod is not a SchedulerProfile"),
     ],
 )
 def test_a_profile_that_cannot_be_used_is_one_line(

@@ -234,7 +234,8 @@ class _Words(HTMLParser):
                 self._note(value)
 
     def _note(self, data: str) -> None:
-        shown = re.sub(r"\{%.*?%\}|\{#.*?#\}", "", re.sub(r"\{\{.*?\}\}", "…", data))
+        shown = re.sub(r"\{%.*?%\}|\{#.*?#\}", "", data, flags=re.DOTALL)
+        shown = re.sub(r"\{\{.*?\}\}", "…", shown, flags=re.DOTALL)
         if re.search(r"[a-z]{3}", shown):
             self.found.append((self.getpos()[0], " ".join(shown.split())))
 

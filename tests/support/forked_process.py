@@ -29,6 +29,7 @@ from tests.support.repository import ROOT
 _IMPORTED: Final = (
     "stellwerk_cli.cli",
     "stellwerk.app",
+    "stellwerk_cli.reading.local_port",
     "stellwerk_cli.embedded_cluster",
     "uvloop",
 )

@@ -8,13 +8,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from stellwerk.app import Operator, RunOptions
+from stellwerk.app import RunOptions
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import Recorder
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL
 from stellwerk.scheduler.observers.recording import Recording
+from stellwerk.wiring import Operator
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.memory_client import MemoryClient, check_preconditions

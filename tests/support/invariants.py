@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stellwerk.app import Operator
 from stellwerk.backend.cache import Cache
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_claims import is_device_resource
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.wiring import Operator
 from stellwerk_cluster.registry.store import Store
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import parse_node

@@ -19,7 +19,7 @@ import orjson
 import yaml
 from typing_extensions import override
 
-from stellwerk.app import Operator, RunOptions
+from stellwerk.app import RunOptions
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import Lack
@@ -29,6 +29,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.profiles.spec.plugin_description import PluginKind
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.serving.exposition import exposition
+from stellwerk.wiring import Operator
 from stellwerk_cli import embedded_cluster as command
 from stellwerk_cli.convert.conversion import convert_text
 from stellwerk_cluster.apimachinery.failures import StatusError

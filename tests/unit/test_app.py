@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from stellwerk.app import beside_server
+from stellwerk.wiring import beside_server
 from stellwerk_kube.compatibility import Compatibility, FeatureGates, PatchRelease, Release
 from tests.support.in_process import InProcess
 

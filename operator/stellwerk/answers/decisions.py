@@ -35,7 +35,7 @@ class DecisionsPage(PortAnswer):
     """Pods that got a node, the last one first."""
 
     TITLES: ClassVar = ("POD", "NODE", "AGE", "FEASIBLE", "TIED", "ATTEMPTS")
-    NONE: ClassVar = "No pod has got a node yet."
+    NONE: ClassVar = "No pod has been placed yet."
 
     total: int
     items: Sequence[DecidedPod]

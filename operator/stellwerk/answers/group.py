@@ -50,7 +50,8 @@ class GroupForecast(PortAnswer):
     missing: str | None = None
     """The number of members without a node, and why the first has none; absent: all get one."""
     lacking: str | None = None
-    """What the first member without a node asks for, in words; absent: all get one."""
+    """The devices or amounts that the first member without a node asks for, in words; absent: all
+    members get a node."""
     reasons: Mapping[str, str] | None = None
     """Reasons against each pod without a node; of one that no plugin rejects, what the others
     lack."""

@@ -121,7 +121,7 @@ class NodeExplanation(PortAnswer):
     pods: Sequence[str] = ()
     """Some of them."""
     pods_there: Sequence[NodePod] = ()
-    """The same ones with what they request."""
+    """These pods with the amounts that they request."""
     fitting: Sequence[str]
     """Waiting pods that it would take."""
     turned_away: Sequence[PodsTurnedAway]

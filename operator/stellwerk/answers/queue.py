@@ -154,7 +154,7 @@ class QueuePage(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueGroups(QueuePage):
-    """Pending pods, where each row is a controller's pods that wait for the same reason."""
+    """Pods in rows, of which each is a controller's pods that wait for the same reason."""
 
     TITLES: ClassVar[Sequence[str]] = ("POD OR CONTROLLER", "PODS", "QUEUE", "FOR", "REJECTED BY")
 

@@ -1,8 +1,19 @@
 """backoffQ: pods that wait for their backoff to pass, rejected ones apart from those in error.
 
-Part of the scheduling queue. Invariant: pods leave in the order of the one-second window in which
-their backoff ends (`backoffQOrderingWindowDuration`; backoff is flushed once a second). Within a
-window, rejected pods leave in activeQ's order, because an idle activeQ pops them from here early.
+Part of the scheduling queue, whose `flush_backoff` moves pods on in time. Pods leave early if
+
+- activeQ is idle: rejected pods alone (`QueuedPod.may_go_early`);
+- they are activated, by a plugin or a preemption: any pod (`activate`);
+- an attempt for their group takes them along: any pod (`pop_with_group`).
+
+Two kinds of rejected pods do not wait here for what is left of their backoff (`_requeue`): those
+for which a plugin that answered Pending says Queue in its hint, and members of a group bound in
+part that keeps its order (`keep_group_order`). Nothing else shortens a backoff. An update of the
+pod only sorts it again, and a change in the cluster asks hints about unschedulablePods alone.
+
+Invariant: pods whose backoff has passed leave in the order of the one-second window in which it
+ended (`backoffQOrderingWindowDuration`; backoff is flushed once a second). Within a window,
+rejected pods leave in activeQ's order, because an idle activeQ pops them from here early.
 """
 
 import math
@@ -32,7 +43,7 @@ class Backoff:
     """0, which no profile can say, turns backoff off."""
 
     def seconds(self, failures: int) -> float:
-        """Return the pause after `failures` in a row: doubled each time, up to the maximum."""
+        """Return the pause after this many failures: doubled with each one, up to the maximum."""
         if failures == 0 or self.max_seconds == 0:
             return 0.0
         # Beyond 2^64 any initial pause is above any maximum; a huge exponent would overflow.
@@ -40,7 +51,11 @@ class Backoff:
 
 
 def set_backoff(entry: QueuedPod, backoff: Backoff) -> None:
-    """Work out when the backoff of an entry that has just failed ends."""
+    """Work out when the backoff of an entry that has just failed ends.
+
+    After an error, the errors since the last rejection count. After a rejection, all rejections
+    count since the pod entered the queue, as in kube-scheduler: nothing resets their number.
+    """
     pause = backoff.seconds(entry.consecutive_errors or entry.unschedulable_count)
     entry.backoff_expiration = math.floor(entry.queued_at + pause) if pause else 0.0
 

@@ -1,8 +1,9 @@
 """The nominated pods of each node: preemption freed resources there, and they are not bound yet.
 
 The scheduler adds and removes nominations, the queue replaces a pod that was updated, and the
-framework reads a node's nominated pods. Invariant: a pod is nominated to at most one node, and the
-record here is its newest.
+framework reads a node's nominated pods. A nomination outlives its node: the pod's next attempt
+looks at all nodes. Invariant: a pod is nominated to at most one node, and the record here is its
+newest.
 """
 
 import math

@@ -97,7 +97,7 @@ class QueuedPod:
     active_since: float | None = None
     """Time at which it last entered activeQ; None: popped from backoffQ by an idle activeQ."""
     unschedulable_count: int = 0
-    """Attempts that ended in a rejection; sets the backoff."""
+    """Attempts that ended in a rejection since the pod entered the queue; sets the backoff."""
     consecutive_errors: int = 0
     """Attempts that ended in an error since the last rejection; more than 0 set the backoff."""
     unschedulable_plugins: frozenset[str] = NO_PLUGINS

@@ -65,7 +65,7 @@ class SchedulingQueue:
         self.nominator = nominator or Nominator()
         self.group_came_at: dict[PodGroupKey, float] = {}
         """Times by which the pods of some groups are sorted, however late they come or return: of
-        groups of which some pods are bound and too few. `keep_place` writes it."""
+        groups of which some pods are bound and too few. `keep_group_order` writes it."""
         self._push = push
         self._policy = policy
         self._observer = observer
@@ -290,19 +290,20 @@ class SchedulingQueue:
         else:
             self._passes_pre_enqueue(entry, QueueEvent.PROFILE_CHANGE)
 
-    def keep_place(self, key: PodGroupKey, came_at: float, uids: Iterable[str]) -> None:
+    def keep_group_order(self, key: PodGroupKey, came_at: float, uids: Iterable[str]) -> None:
         """Sort a group's pods by the time at which the group came, from now on and in activeQ.
 
-        If a change is worth an attempt of theirs, they do not wait for their backoff, but for that
-        of an error or of a namespace that has spent its share (`QueuedPod.may_go_early`): pods that
-        came later and wait for nothing would take the room. `group_came_at` ends it.
+        This also ends their backoff early: a member that a change may help goes to activeQ at once.
+        Otherwise pods that came later would take the room while it waits. A member does wait if its
+        attempt ended in an error, or if its namespace has spent its share
+        (`QueuedPod.may_go_early`). All this ends when `group_came_at` loses the group.
         """
         self.group_came_at[key] = came_at
         for uid in uids:
             entry = self.entries.get(uid)
             if entry is None or entry.place is not Place.ACTIVE:
                 continue
-            if self._kept_place(entry) is not None:
+            if self._group_came_at(entry) is not None:
                 self._push_active(entry, came_at)
 
     def reorder(self) -> None:
@@ -399,7 +400,7 @@ class SchedulingQueue:
         """Requeue the pods for which a plugin that rejected them answers Queue to a change."""
         for asked, worth in self._unschedulable_pods.ask_hints(change, max_priority):
             yield asked
-            worth.sort(key=_queue_order)
+            worth.sort(key=_order_of_return)
             if self.group_came_at:
                 # All of them may be more than one slice moves: these go first.
                 worth.sort(key=lambda each: each[0].pod.group not in self.group_came_at)
@@ -461,7 +462,7 @@ class SchedulingQueue:
         elif (
             strategy is QueueingStrategy.AFTER_BACKOFF
             and is_backing_off(entry, now)
-            and not (entry.may_go_early and self._kept_place(entry) is not None)
+            and not (entry.may_go_early and self._group_came_at(entry) is not None)
         ):
             self._move_to_backoff_q(entry, event)
         else:
@@ -496,7 +497,7 @@ class SchedulingQueue:
         entry.active_since = now
         self._put(entry, Place.ACTIVE)
         is_retry = entry.attempts > 0
-        if self.group_came_at and (came_at := self._kept_place(entry)) is not None:
+        if self.group_came_at and (came_at := self._group_came_at(entry)) is not None:
             sorted_at = came_at
         elif is_retry and self.nominator.node_of(entry.pod.uid):
             # A node's resources are kept free for it, so that no other pod may pass it.
@@ -508,7 +509,7 @@ class SchedulingQueue:
         self._push_active(entry, sorted_at)
         self._note(entry, "active", event)
 
-    def _kept_place(self, entry: QueuedPod) -> float | None:
+    def _group_came_at(self, entry: QueuedPod) -> float | None:
         """The time by which a pod is sorted with its group; None: by its own."""
         if not self.group_came_at or entry.pod.group is None:
             return None
@@ -632,7 +633,7 @@ class SchedulingQueue:
             _log.debug("pod %s moved to %s by %s", entry.pod.key, queue, event)
 
 
-def _queue_order(each: tuple[QueuedPod, QueueingStrategy]) -> tuple[float, int]:
+def _order_of_return(each: tuple[QueuedPod, QueueingStrategy]) -> tuple[float, int]:
     # Pods may return in the same moment, above all in virtual time. `returned_as` orders them: the
     # order of the index cannot, because an update of a pod's status changes it.
     return each[0].queued_at, each[0].returned_as

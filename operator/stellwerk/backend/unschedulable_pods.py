@@ -1,11 +1,10 @@
 """unschedulablePods: rejected and gated pods, found by the changes that are worth an attempt.
 
-Part of the scheduling queue, which calls `ask_hints` for each change. Pods are grouped by the
-plugins that rejected them, then by spec and nomination, by the nodes they name, and by labels. So a
-change costs one call of a hint function for each distinct spec whose plugins registered it, and
-nothing for each pod: 10,000 pods of a Deployment cost one call.
-Invariant: an entry is found under what it was when it was last added or updated, whatever is
-changed in the entry meanwhile.
+Part of the scheduling queue, which calls `ask_hints` for each change. Pods are filed by the plugins
+that rejected them, then by spec and nomination, by the nodes they name, and by labels. So a change
+costs one call of a hint function for each distinct spec whose plugins registered it, and nothing
+for each pod: 10,000 pods of a Deployment cost one call. Invariant: an entry is found under what it
+was when it was last added or updated, whatever is changed in the entry meanwhile.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -38,21 +37,22 @@ HintsFor: TypeAlias = Callable[[str], Mapping[str, Sequence[ClusterEventWithHint
 WorthRequeuing: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
 """Pods and the strategies by which they are to be requeued."""
 
-MAX_GROUPS: Final = 256
-"""Groups that are kept, empty ones included: their plugins will probably reject pods again. Beyond
-this number empty groups are dropped, and their hints are selected again when a pod comes."""
+MAX_REJECTOR_SETS: Final = 256
+"""Sets of rejecting plugins that are kept, those without a pod included: they will probably reject
+pods again. Beyond this number those without a pod are dropped, and their hints are selected again
+when a pod comes."""
 MAX_SPECS_PER_STEP: Final = 250
 """Specs whose hints are called before `ask_hints` yields, so that a slice of the event loop can end
 there. 250 calls take at most 0.5 ms."""
 MAX_MOVED_PODS_PER_STEP: Final = 25
 """Pods judged one by one before `ask_hints` yields; they cost as much as 250 specs."""
 UNITS_PER_MOVED_POD: Final = 10
-"""Cost of judging one pod by itself, in units (calls of a hint function): its group has to be
+"""Cost of judging one pod by itself, in units (calls of a hint function): its place has to be
 found, and each level of hints is called for it alone."""
 
 
 class _Bucket:
-    """Pods of a group with one spec; a level below also with one set of node names, then labels."""
+    """Pods rejected alike, of one spec; a level below also of one set of names, or labels."""
 
     __slots__ = ("children", "pod")
 
@@ -80,7 +80,7 @@ _SpecKey: TypeAlias = tuple[SchedulingSpec, str]
 """The spec, and the node that the pod is nominated to (empty: none)."""
 
 
-class _Group:
+class _SameRejectors:
     """The pods that the same plugins rejected."""
 
     __slots__ = ("by_spec", "hints", "key")
@@ -95,8 +95,12 @@ class _Group:
             yield from bucket.entries()
 
 
+_Route: TypeAlias = list[tuple[_SameRejectors, MatchingHints]]
+"""The pods that a kind of change concerns, with the hints to ask about them."""
+
+
 class _Location(NamedTuple):
-    group: _Group
+    alike: _SameRejectors
     spec_key: _SpecKey
     node_names: frozenset[str] | None
     label_set: LabelSet
@@ -116,12 +120,12 @@ class UnschedulablePods:
         self._hints = hints
         self._nominated_node = nominated_node
         self._observer = observer
-        self._groups: dict[RejectorPlugins, _Group] = {}
+        self._by_rejectors: dict[RejectorPlugins, _SameRejectors] = {}
         self._locations: dict[str, _Location] = {}
         """By uid, in the order of queued_at: an update keeps its place in the dict."""
-        self._routes: dict[tuple[Resource | str, Action], list[tuple[_Group, MatchingHints]]] = {}
-        """Groups and hints by kind of change, looked up once for all changes of a kind. Most kinds
-        concern few groups, and heartbeats concern none."""
+        self._routes: dict[tuple[Resource | str, Action], _Route] = {}
+        """By kind of change, looked up once for all changes of a kind. Most kinds concern few sets
+        of rejecting plugins, and heartbeats concern none."""
         self._relocated: list[list[QueuedPod]] = []
         """One list for each `ask_hints` under way: the entries that were moved within the index
         since it began. It might miss them otherwise."""
@@ -134,14 +138,14 @@ class UnschedulablePods:
             _take_out(known)
             for relocated in self._relocated:
                 relocated.append(entry)
-        group = self._group(entry)
+        alike = self._rejected_alike(entry)
         spec_key = pod.spec, self._nominated_node(pod.uid)
-        of_spec = group.by_spec.get(spec_key)
+        of_spec = alike.by_spec.get(spec_key)
         if of_spec is None:
-            of_spec = group.by_spec[spec_key] = _Bucket(pod)
+            of_spec = alike.by_spec[spec_key] = _Bucket(pod)
         of_labels = of_spec.child(pod.node_names, pod).child(pod.label_set, pod)
         of_labels.children[pod.uid] = entry
-        self._locations[pod.uid] = _Location(group, spec_key, pod.node_names, pod.label_set, entry)
+        self._locations[pod.uid] = _Location(alike, spec_key, pod.node_names, pod.label_set, entry)
 
     def delete(self, uid: str) -> None:
         """Remove a pod that is in the index."""
@@ -156,16 +160,16 @@ class UnschedulablePods:
         """List the entries of a profile."""
         return [
             entry
-            for group in self._groups.values()
-            if group.key.profile_name == profile_name
-            for entry in group.entries()
+            for alike in self._by_rejectors.values()
+            if alike.key.profile_name == profile_name
+            for entry in alike.entries()
         ]
 
     def refresh_hints(self, profile_name: str) -> None:
-        """Read a profile's registrations again, and regroup its pods by them."""
+        """Read a profile's registrations again, and file its pods by them."""
         entries = self.of_profile(profile_name)
-        for key in [each for each in self._groups if each.profile_name == profile_name]:
-            del self._groups[key]
+        for key in [each for each in self._by_rejectors if each.profile_name == profile_name]:
+            del self._by_rejectors[key]
         self._routes.clear()
         for entry in entries:
             self.add_or_update(entry)
@@ -183,15 +187,15 @@ class UnschedulablePods:
         """
         if change.resource is Resource.WILDCARD:
             found: WorthRequeuing = []
-            for group in self._groups.values():
-                if not group.key.gating:
-                    found += [(entry, QueueingStrategy.AFTER_BACKOFF) for entry in group.entries()]
-            yield len(self._groups), _at_most(found, max_priority)
+            for alike in self._by_rejectors.values():
+                if not alike.key.gating:
+                    found += [(entry, QueueingStrategy.AFTER_BACKOFF) for entry in alike.entries()]
+            yield len(self._by_rejectors), _at_most(found, max_priority)
             return
         relocated: list[QueuedPod] = []
         self._relocated.append(relocated)
         try:
-            yield from self._ask_groups(change, max_priority)
+            yield from self._ask_by_rejectors(change, max_priority)
             until_now = relocated.copy()
             for start in range(0, len(until_now), MAX_MOVED_PODS_PER_STEP):
                 asked = until_now[start : start + MAX_MOVED_PODS_PER_STEP]
@@ -203,22 +207,22 @@ class UnschedulablePods:
         finally:
             self._relocated = [each for each in self._relocated if each is not relocated]
 
-    def _ask_groups(
+    def _ask_by_rejectors(
         self, change: ClusterChange, max_priority: int | None
     ) -> Iterator[tuple[int, WorthRequeuing]]:
-        """Judge the buckets of the groups whose plugins registered the change, in steps."""
+        """Judge the buckets of the plugins that registered the change, in steps."""
         evaluation = HintEvaluation(change, self._observer)
         concerned = [
             (
                 hints,
                 [
                     bucket
-                    for (spec, _), bucket in group.by_spec.items()
+                    for (spec, _), bucket in alike.by_spec.items()
                     if max_priority is None or spec.priority <= max_priority
                 ],
             )
-            for group, hints in self._route(change)
-            if group.by_spec
+            for alike, hints in self._route(change)
+            if alike.by_spec
         ]
         for hints, buckets in concerned:
             for start in range(0, len(buckets), MAX_SPECS_PER_STEP):
@@ -230,40 +234,40 @@ class UnschedulablePods:
         if change.resource is Resource.WILDCARD:
             return QueueingStrategy.AFTER_BACKOFF
         # The pod's own update may concern plugins that rejected it, not only the one that gates it.
-        hints = self._group(entry).hints.matching(change, gated=False)
+        hints = self._rejected_alike(entry).hints.matching(change, gated=False)
         if hints is None:
             return QueueingStrategy.SKIP
         return HintEvaluation(change, self._observer).strategy_for(hints, entry.pod)
 
-    def _group(self, entry: QueuedPod) -> _Group:
+    def _rejected_alike(self, entry: QueuedPod) -> _SameRejectors:
         key = RejectorPlugins.of(entry)
-        group = self._groups.get(key)
-        if group is None:
-            if len(self._groups) > MAX_GROUPS:
-                self._groups = {
-                    each: group for each, group in self._groups.items() if group.by_spec
+        alike = self._by_rejectors.get(key)
+        if alike is None:
+            if len(self._by_rejectors) > MAX_REJECTOR_SETS:
+                self._by_rejectors = {
+                    each: alike for each, alike in self._by_rejectors.items() if alike.by_spec
                 }
             hints = HintsOfPlugins(key, self._hints(entry.profile_name))
-            group = self._groups[key] = _Group(key, hints)
+            alike = self._by_rejectors[key] = _SameRejectors(key, hints)
             self._routes.clear()
-        return group
+        return alike
 
-    def _route(self, change: ClusterChange) -> list[tuple[_Group, MatchingHints]]:
+    def _route(self, change: ClusterChange) -> _Route:
         kind = (change.resource, change.action)
         route = self._routes.get(kind)
         if route is None:
             route = self._routes[kind] = [
-                (group, hints)
-                for group in self._groups.values()
-                if (hints := group.hints.matching(change, gated=True)) is not None
+                (alike, hints)
+                for alike in self._by_rejectors.values()
+                if (hints := alike.hints.matching(change, gated=True)) is not None
             ]
         return route
 
 
 def _take_out(location: _Location) -> None:
     """Take an entry out of its buckets, and buckets that are then empty out of theirs."""
-    group, spec_key, node_names, label_set, entry = location
-    of_spec = group.by_spec[spec_key]
+    alike, spec_key, node_names, label_set, entry = location
+    of_spec = alike.by_spec[spec_key]
     of_node_names = of_spec.child(node_names, of_spec.pod)
     of_labels = of_node_names.child(label_set, of_spec.pod)
     del of_labels.children[entry.pod.uid]
@@ -272,7 +276,7 @@ def _take_out(location: _Location) -> None:
         if not of_node_names.children:
             del of_spec.children[node_names]
             if not of_spec.children:
-                del group.by_spec[spec_key]
+                del alike.by_spec[spec_key]
 
 
 def _ask_buckets(

@@ -109,7 +109,7 @@ class ExtenderFiles:
             try:
                 found = [_file(folder, path) if path else b"" for path in paths]
                 for path in filter(None, paths):
-                    _check_hosts(folder, path, urls)
+                    _check_hosts_of_file(folder, path, urls)
             except UnusableFileError as error:
                 text = str(error)
                 named = "" if FILES_FLAG in text else f" ({FILES_FLAG} names the folder of files)"
@@ -132,8 +132,8 @@ def _settle(done: asyncio.Future[list[bytes]], found: list[bytes] | Exception) -
         done.set_result(found)
 
 
-def _check_hosts(folder: Path, path: str, urls: Sequence[str]) -> None:
-    """Refuse a file whose folder does not allow it for these URLs.
+def _check_hosts_of_file(folder: Path, path: str, urls: Sequence[str]) -> None:
+    """Refuse a file whose folder does not allow it for these URLs, as `read_secret` does a Secret.
 
     Raises:
         UnusableFileError: the list of addresses in its folder lacks one, or cannot be read.

@@ -1,7 +1,7 @@
 """A cluster that is only read: every write is refused before a request is made.
 
-`stellwerk record` and the commands that read a cluster in place of an operator give it to an
-Operator. Invariant: it sends GET requests alone.
+`stellwerk record` and the commands that read a cluster in place of an operator
+(`stellwerk_cli.reading`) give it to an Operator. Invariant: it sends GET requests alone.
 """
 
 from typing import Final

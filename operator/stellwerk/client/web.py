@@ -113,6 +113,9 @@ def connector_to(
 async def refused_address(url: str, destinations: Destinations) -> str:
     """The reason why the addresses that a URL has now may not be called; empty: they may.
 
+    By `--extender-allow` alone: the owner of a Secret or file is asked where it is read
+    (`hosts_refusal`).
+
     Raises:
         OSError: its name leads to none.
     """

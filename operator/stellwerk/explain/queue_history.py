@@ -86,7 +86,7 @@ class AttemptTotals:
 
 
 class QueueHistory:
-    """What happened since this replica began to lead, as far back as the rings go."""
+    """The points since this replica began to lead, as far back as the rings go."""
 
     def __init__(
         self,

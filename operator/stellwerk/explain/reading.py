@@ -1,8 +1,8 @@
 """Explanations of pods in a cluster that was read once, and that another scheduler serves.
 
-The commands that read a cluster in place of an operator ask for them. Invariant: an answer says
-what follows from the objects of the cluster and the configuration assumed, and nothing that only an
-operator knows: no queue, no attempts, no times of decisions.
+The commands that read a cluster in place of an operator (`stellwerk_cli.reading`) ask for them.
+Invariant: an answer says what follows from the objects of the cluster and the configuration
+assumed, and nothing that only an operator knows: no queue, no attempts, no times of decisions.
 """
 
 from collections.abc import Iterable, Sequence

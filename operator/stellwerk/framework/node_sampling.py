@@ -2,9 +2,9 @@
 
 FilterPhase narrows what the filters have found; profiles without the setting have no NodeSampling.
 The filters judge every row at once also then; sampling selects the rows that kube-scheduler would
-have found before it stopped. Invariant: each search starts at the
-node after the last one of the search before (`nextStartNodeIndex`), in the order of the node tree,
-so that over time all nodes are considered equally often.
+have found before it stopped. Invariant: each search starts at the node after the last one of the
+profile's search before (`nextStartNodeIndex`), in the order of the node tree, so that over time all
+nodes are considered equally often. A new version of the profile begins at the first node.
 """
 
 from typing import Final

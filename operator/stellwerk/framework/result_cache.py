@@ -1,10 +1,17 @@
 """Verdicts, raw scores and statuses cached per pod spec, and recomputed only in rows that changed.
 
 Each framework has one ResultCache, which its filter and score phases share; the dry runs of
-preemption follow a VerdictCursor as cached statuses do. The cache skips work whose result is known:
-between two pods of a Deployment one row has changed, so that the filters of the second pod run on
-one row and not on 5,000 (12 µs and not 75 µs). Nothing is kept for the first pod of a spec, because
-many specs never have a second pod.
+preemption follow a VerdictCursor as cached statuses do. When a phase uses a column, and which of
+its three ways it takes otherwise, is said in the heads of `filter_phase` and `score_phase`.
+
+The cache skips work whose result is known: between two pods of a Deployment one row has changed, so
+that the filters of the second pod run on one row and not on 5,000 (12 µs and not 75 µs). Verdicts
+and scores are kept from the second attempt for a spec on, because many specs never have a second
+pod. A row is computed again if its node has changed, or a pod on it (`Reuse.USAGE`), or, in cached
+statuses, a nomination to it. A whole column is computed again for another reuse key, after memory
+was short (MAX_CACHE_BYTES), after a plugin was found wrong (`IsolatedPlugin.distrust`), after
+`Framework.forget_results`, and in a new framework.
+
 Invariants: a column equals what its plugins would answer for all rows at its position in the change
 log, and is brought up to date before it is read. A VerdictCursor names a row if its node, a pod on
 it or a nomination that counts there changed since `catch_up`.

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import stellwerk.handlers.kopf_import  # noqa: F401 before kopf
+
+# isort: split
 import kopf
 from typing_extensions import override
 

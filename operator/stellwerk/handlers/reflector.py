@@ -2,7 +2,9 @@
 
 `watching` runs a Reflector round after round, each on a stream of kopf's. A round lists the kind
 if there is no version to resume from, and then watches until the stream ends. kopf's own lists are
-not used, because they take any answer for a list.
+not used, because they take any answer for a list. No list is due by time: as long as streams can be
+resumed, only the audit finds what a watch has missed, and of nodes and pods alone
+(`scheduler.observers.audit`).
 
 Two versions say where the watch stands. `_resume_version` is the resourceVersion that the next
 stream is resumed from, one event before the last. `_last_event` is the event after it, which a

@@ -19,6 +19,9 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+import stellwerk.handlers.kopf_import  # noqa: F401 before kopf
+
+# isort: split
 import kopf
 import orjson
 

@@ -27,7 +27,7 @@ class ProfileClaims:
     """The schedulerNames of its newest version, of its last good one, and as the user wrote it."""
     age: Age | None = None
     """Its place among all objects; None: no version of it may schedule pods."""
-    queue_order: object = None
+    queue_sort: object = None
     """The QueueSort plugin with its arguments of the version that may schedule pods; else None."""
     shadow_of: str = ""
     """The object beside which it decides; empty: it is no shadow."""
@@ -99,13 +99,13 @@ class ProfileDependencies:
         counts. Returns the oldest object that may schedule pods; empty: there is none.
         """
         name = self._by_age[0][1] if self._by_age else ""
-        order = self._claims[name].queue_order if name else None
-        before, self._judged_beside = self._judged_beside, (name, order)
+        queue_sort = self._claims[name].queue_sort if name else None
+        before, self._judged_beside = self._judged_beside, (name, queue_sort)
         if before != self._judged_beside:
-            # With the same order, only refusals change: they name the oldest profile.
-            is_reordered = before[1] != order
+            # With the same QueueSort, only refusals change: they name the oldest profile.
+            is_reordered = before[1] != queue_sort
             for other, claims in self._claims.items():
-                if claims.age is not None and (is_reordered or claims.queue_order != order):
+                if claims.age is not None and (is_reordered or claims.queue_sort != queue_sort):
                     self.outdated.setdefault(other, set())
         return name
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stellwerk.profiles.dependencies import ProfileClaims
-from stellwerk.profiles.spec.profile import LoadedProfile, queue_order
+from stellwerk.profiles.spec.profile import LoadedProfile, queue_sort_of
 from stellwerk.world.profile_selectors import Age
 from stellwerk.world.profiles import ProfileActivity
 from stellwerk_kube.json_values import JsonObject
@@ -98,4 +98,4 @@ class ProfileEntry:
             return ProfileClaims(frozenset(names))
         if version.spec.shadow_of:
             return ProfileClaims(frozenset(names), shadow_of=version.spec.shadow_of)
-        return ProfileClaims(frozenset(names), self.age, queue_order(version))
+        return ProfileClaims(frozenset(names), self.age, queue_sort_of(version))

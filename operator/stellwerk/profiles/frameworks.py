@@ -1,8 +1,10 @@
 """The frameworks of the profile versions that serve: made, reloaded and taken away.
 
 `ProfileLoader` asks for the framework of each version that it has chosen. Invariant: while a
-schedulerName is served, it keeps its framework. A new version reloads it, so that plugins with the
-same arguments keep what they know; only a version with another seed gets a new one.
+schedulerName is served, it keeps its Assembly. A new version gets a new framework with the plugins
+whose arguments are the same, and they keep what they know; only another seed makes plugins anew.
+Cached columns and the place in the node tree (`node_sampling`) are not kept. Attempts and bindings
+that began before go on with the framework of the old version.
 """
 
 import logging
@@ -106,7 +108,7 @@ class ProfileFrameworks:
             profile, framework, random=random, extenders=extenders, activity=activity
         )
 
-    def queue_order(self) -> tuple[str, BaseModel | None] | None:
+    def queue_sort(self) -> tuple[str, BaseModel | None] | None:
         """The QueueSort plugin of all profiles with its arguments; None: no profile serves."""
         for assembly in self._assemblies.values():
             (name,) = assembly.profile.plugins.at(ExtensionPoint.QUEUE_SORT)

@@ -315,7 +315,7 @@ class ProfileLoader:
             for shadow in self._dependencies.shadows_of(name):
                 entries.setdefault(shadow, self.entries[shadow])
         refusals = {name: entry.refusal for name, entry in entries.items()}
-        order = self._frameworks.queue_order()
+        queue_sort = self._frameworks.queue_sort()
         changed: set[str] = set()
         winners = self._choose(entries)
         while not self._make_frameworks(winners, group.scheduler_names, changed):
@@ -336,7 +336,7 @@ class ProfileLoader:
         if changed:
             self.moves.profiles_changed(selected=selected)
             queue, now = self._world.queue, self._world.clock.monotonic()
-            if order is not None and order != self._frameworks.queue_order():
+            if queue_sort is not None and queue_sort != self._frameworks.queue_sort():
                 queue.reorder()
             for scheduler_name in sorted(changed):
                 queue.retry_profile(scheduler_name, now)

@@ -5,6 +5,13 @@ its own (`binding_tasks`): Permit, where the pod may wait (`waiting_pods_map`), 
 PostBind. `undo_binding` undoes what fails. If it is not known whether a binding took place, the API
 is asked (`binding_outcomes`). Invariant: when the task ends, the pod is bound or back in its place
 in the queue, unless the process is ending.
+
+A binding reacts to little that happens meanwhile. Preemption ends it while it waits on Permit or is
+in PreBind, the deletion of the pod only while it waits on Permit, and too few members of its group
+while it waits for them. Otherwise the API server refuses a pod that is being deleted. Node and
+profile are not looked at again, except that VolumeBinding gives up if the node is gone while it
+waits for volumes. The request is sent even if the node is gone, and the pod counts there until its
+own deletion (`Cache.remove_node`).
 """
 
 import logging
@@ -112,10 +119,10 @@ class BindingCycle:
     async def _bind(self, attempt: BindingAttempt) -> Failure | None:  # noqa: C901 point after point
         """Run Permit, PreBind and Bind, in this order; returns what failed.
 
-        A refusal by Permit counts as a rejection. A failure after Permit counts as an error: for
-        example a 409 of the API, which DefaultBinder answers as an error status, or a claim that
-        could not be written. After a lost answer, `KubernetesClient.bind` reads the pod before it
-        takes a 409 for a failure.
+        A refusal by Permit counts as a rejection. To the queue, a failure after Permit is an error,
+        even if a status rejects (`Failure.not_bound`): for example a 409 of the API, which
+        DefaultBinder answers as an error status, or a claim that could not be written. After a lost
+        answer, `KubernetesClient.bind` reads the pod before it takes a 409 for a failure.
         """
         profile, state, assumed = attempt.profile, attempt.state, attempt.assumed
         points = profile.framework.binding
@@ -142,8 +149,8 @@ class BindingCycle:
             status = await self._wait_on_permit(attempt.waiting)
             if not status.ok:
                 return Failure.not_permitted(status)
-        # From here on a failure is an error, never a rejection: the queue need not keep the events
-        # that come meanwhile, because no hint will be asked about this attempt.
+        # From here on a failure is an error to the queue, even if a status rejects: it need not
+        # keep the events that come meanwhile, because no hint will be asked about this attempt.
         self.world.queue.done(uid)
         if flight.ok:
             status = await self._pre_bind_cancellable(attempt)

@@ -1,11 +1,12 @@
 """Preemptions under way: victims are evicted while the scheduling coroutine goes on.
 
 The choice of victims is a decision's, the nomination is written into the preemptor's status where
-attempts fail; here comes what takes time. `Evictor` evicts a victim, also for groups. Invariant: at
-most one preemption per preemptor is under way, a preemptor is in `World.preempting` for as long as
-victims are to be evicted for it, and however it ends (done, failed, preemptor gone, shut down)
-nothing of it is left behind; the preemptor is then woken by its victims' end, or at once if none of
-that is still to come.
+attempts fail; here comes what takes time. `Evictor` evicts a victim, also for groups. The evictions
+stop if one fails, or if the preemptor is bound or gone; they go on if its node goes, or if room
+appears elsewhere. Invariant: at most one preemption per preemptor is under way, a preemptor is in
+`World.preempting` for as long as victims are to be evicted for it, and however it ends (done,
+failed, preemptor gone, shut down) nothing of it is left behind; the preemptor is then woken by its
+victims' end, or at once if none of that is still to come.
 """
 
 import asyncio

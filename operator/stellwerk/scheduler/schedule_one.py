@@ -15,6 +15,10 @@ such a moment, it leaves the queue (`EventHandlers._pod_gone`), and its cycle co
 - The API answers a binding with 404, and the binding is undone (`BindingCycle._undo`).
 - No further victim is evicted or sent back for it (`PreemptorDeleted`).
 
+If nodes or other pods change, the answers of extenders still belong to the snapshot on which they
+were asked, filters that need more than a slice begin anew on a new one, and profiles are not
+changed until the cycle has ended (`ProfileLoader.unchanged`).
+
 Invariant: whatever happens, the pod ends in exactly one place: bound, in a queue, or gone.
 """
 

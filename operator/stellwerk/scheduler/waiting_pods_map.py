@@ -2,8 +2,8 @@
 
 `BindingCycle` adds a pod when a Permit plugin has answered Wait, and waits for the answer. Plugins
 allow or reject waiting pods through their Handle; preemption and the deletion of a pod also end the
-wait. Invariant: a waiting pod gets exactly one answer: all plugins have allowed it, one has
-rejected it, or the time of one is up.
+wait, the end of its node does not. Invariant: a waiting pod gets exactly one answer: all plugins
+have allowed it, one has rejected it, or the time of one is up.
 """
 
 import asyncio

@@ -67,7 +67,8 @@ class Failure:
     pending_plugins: frozenset[str] = frozenset()
     nomination: NominatingInfo = LEAVE_NOMINATION
     rejected: bool = False
-    """True: plugins found no node. False: something broke, and is tried again after a backoff."""
+    """True: plugins rejected the pod, and its condition has the reason Unschedulable. False:
+    something broke, the reason is SchedulerError, and the pod is tried again after a backoff."""
 
     slow: bool = False
     """Its profile's foreign code takes too much time: nothing was tried."""
@@ -98,10 +99,12 @@ class Failure:
 
     @classmethod
     def not_bound(cls, status: Status) -> "Failure":
-        """PreBind or Bind did not succeed: as its status says, an error mostly.
+        """PreBind or Bind did not succeed; to the queue this is an error, whatever the status says.
 
-        It names no plugins, and the pod is past its cycle: to the queue it is an error, so that
-        another attempt follows after a backoff, and no hint is asked.
+        If the status rejects, the condition has the reason Unschedulable, and the pod still waits
+        in podErrorBackoffQ. kube-scheduler does the same (v1.36): `handleSchedulingFailure` takes
+        the reason from the status, and plugins, whose hints could requeue the pod, from a FitError
+        alone, which these points do not make.
         """
         return cls(status.message, rejected=status.rejected)
 

@@ -1,8 +1,8 @@
 """`stellwerk explain KIND/NAME`: why pods are where they are, and what would help.
 
 The command line calls it; `kubectl stellwerk explain …` is the same. Pods, pod groups, nodes,
-devices and claims are the operator's to explain; of a controller the API server names the pods.
-Invariant: it only reads.
+devices and claims are explained by the operator or, without one, by `reading/`, which `door` opens;
+of a controller the API server names the pods. Invariant: it only reads.
 """
 
 import argparse

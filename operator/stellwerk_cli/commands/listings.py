@@ -101,8 +101,8 @@ class ListCommand:
             "-w",
             "--watch",
             action="store_true",
-            help="go on: draw a terminal anew every two seconds, else print rows that are new or "
-            "changed",
+            help="keep watching: redraw a terminal every two seconds, otherwise print rows "
+            "that are new or changed",
         )
         add_output_arguments(parser)
         (add_door_arguments if self.may_be_read else add_port_arguments)(parser)

@@ -84,7 +84,7 @@ class Printer(Console):
             parts: texts, with or without a style.
             wraps: whether the line is broken at the width of the terminal.
         """
-        self.print(_joined(parts), soft_wrap=not wraps)
+        self._show(_joined(parts), wraps=wraps)
 
     def table(
         self,
@@ -93,15 +93,20 @@ class Printer(Console):
         *,
         has_titles: bool = True,
     ) -> None:
-        """Print a table without borders, its titles in bold; in a file no line ends with blanks."""
+        """Print a table without borders, its titles in bold."""
         table = _table(columns, rows, self.width)
         table.show_header = has_titles
+        self._show(table)
+
+    def _show(self, shown: RenderableType, *, wraps: bool = True) -> None:
+        """Print something; in a file no line ends with the blanks that fill it up."""
         if self.is_terminal:
-            self.print(table)
+            self.print(shown, soft_wrap=not wraps)
             return
         with self.capture() as captured:
-            self.print(table)
-        self.file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+            self.print(shown, soft_wrap=not wraps)
+        self.file.writelines(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+        self.file.flush()
 
     def has_room_for(self, columns: Iterable[Column], rows: Iterable[Sequence[Cell]]) -> bool:
         """Whether a table fits the width without a break in a cell."""

@@ -356,7 +356,7 @@ _PLAIN_PLUGINS: Final = {
 
 
 def in_plain_words(reason: str, nodes: int, pod: PodInfo) -> str:
-    """kube-scheduler's reason against some nodes, in plain words."""
+    """kube-scheduler's reason against some nodes, in words for a reader who is new to it."""
     one = nodes == 1
     if reason == "node(s) didn't match Pod's node affinity/selector":
         selector = pod.spec.node_selector
@@ -412,7 +412,7 @@ def _choice(decision: DecisionFields) -> str:
     """The scores that put the chosen node before the next one."""
     chosen, second = decision.best[:2]
     if decision.tied > 1:
-        return f"{decision.tied} tied at {chosen.total}, one of them drawn"
+        return f"{decision.tied} tied at {chosen.total}; picked one at random"
     named = ", ".join(f"{plugin} +{lead}" for plugin, lead in _leads(decision)[:_SCORES])
     return f"best by {chosen.total} to {second.total} ({named})"
 

@@ -149,7 +149,7 @@ _MAX_FILTER_CHARACTERS: Final = 320
 _MAX_PREVIEW_ROWS: Final = 12
 """Rows of a list that another page shows the beginning of."""
 _NOT_FOUND: Final = 404
-_NEGATIVE: Final = frozenset({"Overlapping", "InlineCredentials"})
+_NEGATIVE: Final = frozenset({"Reconciling", "Stalled", "Overlapping", "InlineCredentials"})
 """Conditions of a profile that are bad when they are true."""
 _MAX_QUERY_CHARACTERS: Final = 6000
 """Characters of an address with a query; a longer one is answered without its query."""
@@ -287,7 +287,7 @@ class WeightsTrial:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the address of a list asks for."""
+    """The question that the address of a list asks."""
 
     page: ListPage
     number: int
@@ -295,7 +295,7 @@ class Asked:
     words: Mapping[str, str]
     """The text of each filter, perhaps empty."""
     kept: Mapping[str, str]
-    """What links to other pages of the same list have in their address, too."""
+    """The query of links to other pages of the same list."""
 
     @classmethod
     def of(cls, page: ListPage, request: web.Request) -> Asked:
@@ -319,13 +319,13 @@ class Asked:
 
     @property
     def command(self) -> str:
-        """The same question in a terminal."""
+        """The command that asks the question in a terminal."""
         options = (f"{self.page.filters[key]}={word}" for key, word in self.filters.items())
         return command(*self.page.words, *options)
 
     @property
     def shown(self) -> dict[str, Any]:
-        """What the templates of lists have in common."""
+        """The names that the templates of all lists have."""
         return {
             "number": self.number,
             "asked": self.words,
@@ -1141,7 +1141,7 @@ def searched_sections(text: str) -> list[Section]:
 
 
 def differences(served: ServingProfile) -> list[str]:
-    """What of a profile's plugins and weights is not as a profile that says nothing has it."""
+    """The plugins and weights of a profile that one without settings does not have, in words."""
     usual = {name: weight for name, weight in DEFAULT_PLUGINS.items() if weight is not None}
     own = served.weights
     used = {name for names in served.plugins.values() for name in names} | {*own}

@@ -20,7 +20,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from stellwerk.answers.answer import codec
 from stellwerk.answers.reading import AssumedConfiguration, ClusterReading, KindLeftOut
 from stellwerk.answers.what_if import Supposition
-from stellwerk.app import Operator, RunOptions
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.client.reading import ReadOnlyClient
 from stellwerk.explain.attempt import take_out_own_copies
@@ -44,6 +43,7 @@ from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk.profiles.spec.profile import LoadedProfile, load_profile
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
+from stellwerk.wiring import Operator, OperatorSettings
 from stellwerk.world.world import offline_profile
 from stellwerk_cli.reading.assumed import Assumed, assumed_configuration
 from stellwerk_cli.reading.needs import DEVICES, KINDS, SPREAD, needed
@@ -208,7 +208,12 @@ class _ReadCluster:
     def __post_init__(self) -> None:
         self.reader = KindReader(self.client)
         self.operator = Operator(
-            self.client, self.client, Metrics(), self.clock, RunOptions(), numbers=random.Random
+            self.client,
+            self.client,
+            Metrics(),
+            self.clock,
+            OperatorSettings(),
+            numbers=random.Random,
         )
         self.assumed: Assumed | None = None
         self.version = self.read_at = ""

@@ -59,7 +59,8 @@ KINDS: Final[Mapping[str, NeededKind]] = {
     "PodGroup": NeededKind(_ALONE, ("GangScheduling",)),
     "CoschedulingPodGroup": NeededKind(_ALONE, ("GangScheduling",)),
 }
-"""By kind, in the order in which they are read; nodes and pods are always read."""
+"""By kind, in the order in which they are read once nodes and pods are. SchedulerProfile and
+PriorityClass are read before nodes and pods, whatever the question (`local_port`)."""
 _VOLUMES: Final = (
     "StorageClass",
     "PersistentVolume",

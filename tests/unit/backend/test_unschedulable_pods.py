@@ -333,4 +333,4 @@ def test_sets_of_plugins_without_pods_are_dropped() -> None:
     for number in range(2000):
         index.add_or_update(rejected(pod_info("a"), f"P{number}"))
         index.delete("uid-default-a")
-    assert len(index._groups) < 300  # noqa: SLF001 memory has no public face
+    assert len(index._by_rejectors) < 300  # noqa: SLF001 memory has no public face

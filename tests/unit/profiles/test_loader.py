@@ -110,7 +110,7 @@ def own_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(name: str, handle: Any, args: BaseModel | None) -> Any:
         return OWN[name](handle, args) if name in OWN else instantiate(name, handle, args)
 
-    monkeypatch.setattr("stellwerk.app.known_plugins", lambda: known)
+    monkeypatch.setattr("stellwerk.wiring.known_plugins", lambda: known)
     monkeypatch.setattr(assembly, "instantiate", make)
     monkeypatch.setattr(Gate, "broken", True)
 

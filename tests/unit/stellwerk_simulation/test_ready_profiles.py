@@ -53,7 +53,7 @@ def test_planned_patterns_allocate_more_than_gradient_descent() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("kind: Deployment", "a Deployment is no SchedulerProfile"),
+        ("kind: Deployment", "a Deployment is not a SchedulerProfile"),
         ("kind: SchedulerProfile\n---\nkind: SchedulerProfile", "one SchedulerProfile is expected"),
         ("", "it contains no manifest"),
         ("a: [", "line 2, column 1: not YAML"),

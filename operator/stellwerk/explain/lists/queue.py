@@ -114,7 +114,7 @@ def queue_page(
 
 
 def _written(rows: Iterable[_Row], write: Callable[[_Row], _Item]) -> Steps[list[_Item]]:
-    """What a list has of each row."""
+    """The items of a list, one for each row."""
     items = []
     for number, row in enumerate(rows):
         if number % MAX_ENTRIES_PER_STEP == 0:
@@ -201,7 +201,8 @@ _SORTS: Final[Mapping[str, Callable[[_PodRow], _Value]]] = {
     "waits": lambda row: _waits_since(row.longest),
     "age": lambda row: row.created or "9",  # behind every time, which begins with its year
 }
-"""Of numbers and times the largest come first, of names the first of the alphabet."""
+"""The sort key of each column: the largest numbers, the longest times and the first names come
+first."""
 
 
 def _sorted(rows: list[_Sortable], order: QueueOrder) -> Steps[list[_Sortable]]:

@@ -2,7 +2,8 @@
 
 Part of SchedulerProfileSpec; `client.extender` is built from it. Invariant: fields,
 defaults and rules are those of kubescheduler.config.k8s.io/v1, but for httpTimeout, and with a
-Secret as one more source of certificates.
+Secret as one more source of certificates. It is read, if its owner allows the extender's address,
+by `framework.secret_reading.read_secret`.
 """
 
 import re

@@ -308,7 +308,7 @@ def _verdict(
             f'spec.schedulerName: "{profile.scheduler_name}" is already served by the older '
             f'profile "{other.name}"',
         )
-    if profile is not oldest and queue_order(profile) != queue_order(oldest):
+    if profile is not oldest and queue_sort_of(profile) != queue_sort_of(oldest):
         return Rejected(
             "QueueSortDiffers",
             f'spec.plugins.queueSort: differs from that of the older profile "{oldest.name}"; '
@@ -317,7 +317,7 @@ def _verdict(
     return Accepted()
 
 
-def queue_order(profile: LoadedProfile) -> tuple[str, BaseModel | None]:
+def queue_sort_of(profile: LoadedProfile) -> tuple[str, BaseModel | None]:
     """The QueueSort plugin of a profile with its arguments."""
     (name,) = profile.plugins.at(ExtensionPoint.QUEUE_SORT)
     return name, profile.args.get(name)

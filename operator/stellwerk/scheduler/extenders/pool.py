@@ -1,7 +1,8 @@
 """The extenders of all profiles: made when a profile names them, closed when none does.
 
-The profile loader calls `serve` with what the served profiles name. Invariant: equal extenders are
-one, with one set of connections.
+The profile loader calls `serve` with what the served profiles name. Calls under way go on with the
+extender that they began with, and end before its connections are closed. Invariant: equal extenders
+are one, with one set of connections.
 """
 
 import asyncio

@@ -2,7 +2,8 @@
 
 It runs in rounds every few minutes, on SIGUSR2, and in tests after a flow. Invariant: with no
 events under way, an unbound pod of a served profile is in exactly one place, and a bound one is
-counted on its node; whatever is not so is named.
+counted on its node; whatever is not so is named. It compares nodes and pods alone. Of other kinds,
+only the next list shows a deletion that the watch has missed (`handlers.reflector`).
 """
 
 import asyncio
@@ -32,6 +33,15 @@ PAGE_ITEMS: Final = 500
 ITEMS_PER_SLICE: Final = 500
 """Items compared before yielding to the event loop: about 1 ms."""
 
+_LABELS: Final = {
+    "nodes_only_in_api": "missed_nodes",
+    "nodes_only_in_cache": "redundant_nodes",
+    "pods_only_in_api": "missed_pods",
+    "pods_only_in_cache": "redundant_pods",
+}
+"""The names for users of fields that have another name here: `missed` would be mistaken for the
+deletions that a watch has missed (`stellwerk_missed_deletions_total`)."""
+
 Item = TypeVar("Item")
 
 
@@ -46,13 +56,12 @@ class _Listed(NamedTuple):
 class Discrepancies:
     """The objects that do not agree, by name; none, if all is well."""
 
-    missed_nodes: frozenset[str] = frozenset()
-    """In the API, not in the cache."""
-    redundant_nodes: frozenset[str] = frozenset()
-    """In the cache, not in the API."""
-    missed_pods: frozenset[str] = frozenset()
-    """In the API, neither in the cache nor in the queue."""
-    redundant_pods: frozenset[str] = frozenset()
+    nodes_only_in_api: frozenset[str] = frozenset()
+    nodes_only_in_cache: frozenset[str] = frozenset()
+    """As after a deletion that the watch has missed."""
+    pods_only_in_api: frozenset[str] = frozenset()
+    """Neither in the cache nor in the queue."""
+    pods_only_in_cache: frozenset[str] = frozenset()
     """In the cache or in the queue, not in the API."""
     misplaced_pods: frozenset[str] = frozenset()
     """Bound in the API, but not counted on that node; or unbound, counted and not being bound."""
@@ -64,12 +73,20 @@ class Discrepancies:
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in fields(self))
 
+    def by_label(self) -> dict[str, frozenset[str]]:
+        """Return the objects by the label of `stellwerk_audit_repairs_total`.
+
+        Logs and dumps show the labels as words. docs/reliability.md explains them.
+        """
+        names = (each.name for each in fields(self))
+        return {_LABELS.get(name, name): getattr(self, name) for name in names}
+
     @override
     def __str__(self) -> str:
         parts = [
-            f"{field.name.replace('_', ' ')}: {', '.join(sorted(getattr(self, field.name)))}"
-            for field in fields(self)
-            if getattr(self, field.name)
+            f"{label.replace('_', ' ')}: {', '.join(sorted(names))}"
+            for label, names in self.by_label().items()
+            if names
         ]
         return "; ".join(parts) or "no discrepancies"
 
@@ -127,8 +144,8 @@ class Audit:
         counted = list(world.cache.pods())
         await asyncio.sleep(0)
         queued = [entry.pod for entry in world.queue.entries.values()]
-        missed, misplaced = set(), set()
-        redundant = {
+        only_in_api, misplaced = set(), set()
+        only_in_cache = {
             pod.key
             for pods in (counted, queued)
             async for pod in _in_slices(pods)
@@ -136,15 +153,15 @@ class Audit:
         }
         async for uid, listed in _in_slices(living.items()):
             if not self._known(uid):
-                missed.add(listed.key)
+                only_in_api.add(listed.key)
             if self._misplaced(uid, listed.node_name):
                 misplaced.add(listed.key)
         popped = self._popped()
         return Discrepancies(
             frozenset(nodes - cached_nodes),
             frozenset(cached_nodes - nodes),
-            frozenset(missed),
-            frozenset(redundant),
+            frozenset(only_in_api),
+            frozenset(only_in_cache),
             frozenset(misplaced),
             frozenset(self._stranded()),
             frozenset(each.pod.key for each in popped if each.pod.uid in self.outcomes),

@@ -9,7 +9,7 @@ is repaired is logged and counted.
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import quote
 
@@ -30,8 +30,8 @@ _REPAIRED: Final = (
     "misplaced_pods",
     "stranded_pods",
 )
-"""The kinds of discrepancies that a round repairs. Bindings of unknown outcome are not among them,
-because `BindingOutcomes` asks the API about them already."""
+"""The labels of the discrepancies that a round repairs. Bindings of unknown outcome are not among
+them, because `BindingOutcomes` asks the API about them already."""
 
 
 class Redeliver(Protocol):
@@ -80,18 +80,17 @@ class AuditRounds:
         return found
 
     async def _repair(self, found: Discrepancies) -> None:
-        for name in sorted(found.missed_nodes | found.redundant_nodes):
+        for name in sorted(found.nodes_only_in_api | found.nodes_only_in_cache):
             await self._repair_node(name)
         # What is stranded is put in anew: an update would only be remembered for it.
         for uid in self._uids(found.stranded_pods):
             self.audit.world.queue.delete(uid)
-        differing = found.missed_pods | found.redundant_pods | found.misplaced_pods
+        differing = found.pods_only_in_api | found.pods_only_in_cache | found.misplaced_pods
         for key in sorted(differing | found.stranded_pods):
             await self._repair_pod(key)
-        for each in fields(found):
-            names = getattr(found, each.name)
-            if names and each.name in _REPAIRED:
-                self.metrics.audit_repairs.labels(each.name).inc(len(names))
+        for label, names in found.by_label().items():
+            if names and label in _REPAIRED:
+                self.metrics.audit_repairs.labels(label).inc(len(names))
 
     async def _repair_node(self, name: str) -> None:
         obj = await self._read(f"{NODES}/{quote(name, safe='')}")

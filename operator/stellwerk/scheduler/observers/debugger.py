@@ -8,7 +8,7 @@ them. So the lines of a busy scheduler's dump are from slightly different moment
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -108,7 +108,7 @@ class Debugger:
             stopped = str(reason)
         found = comparison.found or Discrepancies()
         by_kind = {
-            each.name.replace("_", " "): sorted(getattr(found, each.name)) for each in fields(found)
+            label.replace("_", " "): sorted(names) for label, names in found.by_label().items()
         }
         differences = [
             CacheDifference(kind=kind, count=len(names), names=names[:MAX_DIFFERENT_NAMES])

@@ -332,7 +332,7 @@ class GroupGates:
             del self._world.queue.group_came_at[other]
         for each in oldest:
             if each.key not in before:
-                self._world.queue.keep_place(each.key, self._came_at(each), each.pods)
+                self._world.queue.keep_group_order(each.key, self._came_at(each), each.pods)
 
     def _came_at(self, members: GroupMembers) -> float:
         """The time of a group's creation on the clock of the queue; now, where it is not known."""

@@ -97,12 +97,15 @@ def strand_a_pod(world: InProcess) -> None:
 @pytest.mark.parametrize(
     ("lose", "found"),
     [
-        (miss_a_node, Discrepancies(missed_nodes=frozenset({"n1"}))),
-        (keep_a_node, Discrepancies(redundant_nodes=frozenset({"n1"}))),
-        (lose_a_waiting_pod, Discrepancies(missed_pods=frozenset({"default/huge"}))),
-        (lose_a_pod_without_a_profile, Discrepancies(missed_pods=frozenset({"default/others"}))),
-        (lose_a_bound_pod, Discrepancies(missed_pods=frozenset({"default/bound"}))),
-        (keep_a_pod, Discrepancies(redundant_pods=frozenset({"default/huge"}))),
+        (miss_a_node, Discrepancies(nodes_only_in_api=frozenset({"n1"}))),
+        (keep_a_node, Discrepancies(nodes_only_in_cache=frozenset({"n1"}))),
+        (lose_a_waiting_pod, Discrepancies(pods_only_in_api=frozenset({"default/huge"}))),
+        (
+            lose_a_pod_without_a_profile,
+            Discrepancies(pods_only_in_api=frozenset({"default/others"})),
+        ),
+        (lose_a_bound_pod, Discrepancies(pods_only_in_api=frozenset({"default/bound"}))),
+        (keep_a_pod, Discrepancies(pods_only_in_cache=frozenset({"default/huge"}))),
         (count_a_pod_elsewhere, Discrepancies(misplaced_pods=frozenset({"default/bound"}))),
         (count_an_unbound_pod, Discrepancies(misplaced_pods=frozenset({"default/huge"}))),
         (strand_a_pod, Discrepancies(stranded_pods=frozenset({"default/huge"}))),

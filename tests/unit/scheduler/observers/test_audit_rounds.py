@@ -113,7 +113,7 @@ def test_what_is_lost_is_put_right(lose: Callable[[InProcess], None], discrepanc
     async def flow(world: InProcess) -> None:
         lose(world)
         found = await rounds(world).round()
-        assert getattr(found, discrepancy)
+        assert found.by_label()[discrepancy]
         await quiet()
         assert str(await world.operator.audit.run()) == "no discrepancies"
         assert world.metrics.audit_repairs.labels(discrepancy).value == 1

@@ -44,7 +44,7 @@ def test_differences_are_counted_and_the_first_ones_named() -> None:
     async def flow(_: InProcess, debugger: Debugger) -> None:
         names = frozenset(f"default/lost-{number:04}" for number in range(1000))
         comparison = await debugger.compare()
-        found = Discrepancies(missed_pods=names)
+        found = Discrepancies(pods_only_in_api=names)
         answer = finished(debugger.answer(module.Comparison(comparison.at, found)))
         (difference,) = answer.differences
         assert answer.comparison == "cache compared with the API: 1000 missed pods"

@@ -1,11 +1,13 @@
 """The table of an explanation fits its width, and says what the JSON says."""
 
 import io
+import json
 import random
 from functools import partial
 
 import pytest
 
+from stellwerk.answers.answer import codec
 from stellwerk.answers.pod import (
     DecisionFields,
     PodExplanation,
@@ -24,6 +26,7 @@ from stellwerk_cli.commands.printer import Printer, console
 from stellwerk_cli.commands.what_if_table import print_what_if
 from stellwerk_simulation.cases.decide import Case
 from tests.support.builders import make_node, make_pod
+from tests.support.recorded_answers import recorded
 
 
 def waiting() -> PodExplanation:
@@ -167,3 +170,27 @@ def test_a_terminal_that_knows_links_leads_from_a_reason_to_what_to_do(
     assert "Insufficient cpu" in plain.getvalue()
     assert "https://" not in plain.getvalue()
     assert "file://" not in plain.getvalue()
+
+
+@pytest.mark.parametrize("name", ["pods", "a-queue", "devices", "preemption"])
+def test_explanations_fit_a_narrow_terminal_without_a_broken_word(name: str) -> None:
+    found = json.loads(recorded(name)).items()
+    pods = [
+        each["answer"]
+        for path, each in found
+        if path.count("/") == 3 and "verdicts" in each["answer"]
+    ]
+    assert pods
+    for answer in pods:
+        wide, narrow = io.StringIO(), io.StringIO()
+        for output, width in ((wide, 10_000), (narrow, 80)):
+            explained = codec(PodExplanation).read(answer)
+            print_explanation(explained, Printer(output, width=width, no_color=True))
+        lines = narrow.getvalue().splitlines()
+        assert max(map(len, lines)) <= 80
+        assert not any(line != line.rstrip() for line in lines)
+        whole = {*wide.getvalue().split()}
+        for word in {*narrow.getvalue().split()} - whole:
+            is_part = any(word.rstrip(",") in each for each in whole)
+            assert is_part, word
+            assert word[0].isupper(), "only names of plugins are broken, at capitals"

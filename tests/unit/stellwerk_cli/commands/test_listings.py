@@ -106,7 +106,7 @@ def test_nodes_with_what_is_requested() -> None:
 
 @pytest.mark.parametrize(
     ("path", "line"),
-    [("/queue", "No pod waits."), ("/decisions", "No pod has got a node yet.")],
+    [("/queue", "No pod waits."), ("/decisions", "No pod has been placed yet.")],
 )
 def test_an_empty_list_is_a_sentence(path: str, line: str) -> None:
     empty = {"counts": {}, "total": 0, "items": []}

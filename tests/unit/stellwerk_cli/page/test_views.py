@@ -559,7 +559,9 @@ async def test_every_link_leads_to_a_page_with_a_title_and_every_command_is_answ
             page = Outline(text)
             assert (page.title.endswith("Stellwerk"), len(page.headings) > 0) == (True, True), path
             commands |= set(page.commands)
-            todo |= {urljoin(path, each).partition("#")[0] for each in page.links} - seen
+            # Headers that sort have tests of their own: each would be a page of each list.
+            led = {each for each in page.links if "sort=" not in each}
+            todo |= {urljoin(path, each).partition("#")[0] for each in led} - seen
         kinds = {re.sub(r"(?<=/).*", "", path[1:].partition("?")[0]) for path in seen}
         assert kinds == {*KINDS_OF_PAGES, "static/"}
         assert len(commands) > len(KINDS_OF_PAGES)
@@ -769,6 +771,8 @@ async def test_tiles_lead_to_their_queues_and_the_cluster_has_its_sums() -> None
     [
         ("Accepted", "True", "good"),
         ("Accepted", "False", "bad"),
+        ("Stalled", "True", "bad"),
+        ("Reconciling", "True", "bad"),
         ("Overlapping", "True", "bad"),
         ("Overlapping", "False", "good"),
         ("InlineCredentials", "True", "bad"),
