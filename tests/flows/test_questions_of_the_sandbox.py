@@ -78,19 +78,20 @@ FILES: Final = {
 
 
 ANSWERED: Final[dict[tuple[str, ...], list[str]]] = {
-    ("what-if", "--pod", "deployment.yaml"): [
+    ("what-if", "--pod", "deployment.yaml"): ["3 pods of default/deployment/deployment  node-"],
+    ("what-if", "--pod", "deployment.yaml", "-o", "wide"): [
         "default/deployment-0",
         "default/deployment-1",
         "default/deployment-2",
     ],
-    ("what-if", "--pod", "job.yaml"): ["default/job-0", "default/job-1"],
+    ("what-if", "--pod", "job.yaml"): ["2 pods of default/job/job  node-"],
     ("what-if", "--pod", "three.yaml"): ["default/one", "default/two", "default/three"],
     (*BIG, "--set", "spec.containers[0].resources.requests.cpu=1"): ["default/big  node-"],
     (*BIG, "--set", r"metadata.labels.app\.kubernetes\.io/name=x"): ["default/big gets no node"],
     (*BIG, "--set", "spec.priorityClassName=high", *FOUR): ["Preemption would evict default/web-"],
     ("what-if", "--drain", "node-1", "--drain", "node-2"): [
         "If node-1, node-2 were drained",
-        "default/web-",
+        "2 pods of default/deployment/web",
     ],
     ("what-if", "--drain", "node-1", "--pod", "three.yaml"): [
         "default/web-",
