@@ -15,7 +15,7 @@ from tests.support.kubectls import program_of
 from tests.support.repository import ROOT
 
 DIFFERENT: Final = {
-    "kubectl version": "the server's version says that it is Stellwerk's",
+    "kubectl version": "the server's version names Stellwerk",
     "kubectl describe node node-1": "no controller writes `node.alpha.kubernetes.io/ttl` and the "
     "event `RegisteredNode`: the nodes are there from the start",
     "kubectl get namespaces": "the scheduler of the sandbox has its lease in `stellwerk`",

@@ -202,7 +202,8 @@ class UnboundPod(PortAnswer):
     pod: str
     scheduler_name: str
     controller: str | None = None
-    """KIND/NAME of the controller that made it; absent: none did."""
+    """KIND/NAME of the controller that a user made, a Deployment and not its ReplicaSet; absent:
+    no controller made it."""
     priority: int
     rejected_by: Sequence[str] | None = None
     """The plugins that turn it away; absent: none does, or the pod was not decided."""
@@ -215,7 +216,7 @@ class UnboundPod(PortAnswer):
 class UnboundPods(PortAnswer):
     """The pods without a node in a cluster that was read, by schedulerName and controller."""
 
-    TITLES: ClassVar = ("SCHEDULER", "CONTROLLER", "PODS", "REJECTED BY", "NOW", "FOR EXAMPLE")
+    TITLES: ClassVar = ("POD OR CONTROLLER", "PODS", "SCHEDULER", "REJECTED BY")
     NONE: ClassVar = "No pod waits."
 
     total: int
@@ -226,16 +227,16 @@ class UnboundPods(PortAnswer):
     """The reading that the answer was decided on."""
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """The cells of each controller's pods that wait for the same reason."""
-        alike: dict[tuple[str, ...], list[str]] = {}
+        """The cells of each controller's pods that wait for the same reason, and of other pods."""
+        alike: dict[tuple[str, ...], list[UnboundPod]] = {}
         for each in self.items:
             namespace = each.pod.partition("/")[0]
-            controller = f"{namespace}/{each.controller or 'none'}"
-            rejected = ", ".join(each.rejected_by or ())
-            key = (each.scheduler_name, controller, rejected, each.message)
-            alike.setdefault(key, []).append(each.pod)
-        for (scheduler, controller, rejected, message), pods in alike.items():
-            yield scheduler, controller, f"{len(pods):,}", rejected, message, pods[0]
+            made_by = controller_name(namespace, each.controller) if each.controller else each.pod
+            rejected = ", ".join(each.rejected_by or ()) or each.message
+            alike.setdefault((made_by, each.scheduler_name, rejected), []).append(each)
+        for (made_by, scheduler, rejected), pods in alike.items():
+            name = pods[0].pod if len(pods) == 1 else made_by
+            yield name, f"{len(pods):,}", scheduler, rejected
 
     def count(self) -> int:
         """The rows that there are: a page has all pods."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -229,12 +230,18 @@ async def load_credentials(
         )
     loaded = await source.load()
     if not loaded.verify and loaded.server.startswith("https"):
-        logger.warning(
-            "the certificate of %s is not verified (insecure-skip-tls-verify): these "
-            "credentials are sent to whatever answers there",
-            loaded.server,
-        )
+        _warn_of_unverified(loaded.server)
     return Credentials(source, loaded, clock)
+
+
+@cache
+def _warn_of_unverified(server: str) -> None:
+    """Warn once of each server, however many clients a command opens."""
+    logger.warning(
+        "the certificate of %s is not verified (insecure-skip-tls-verify): these "
+        "credentials are sent to whatever answers there",
+        server,
+    )
 
 
 def context_namespace(

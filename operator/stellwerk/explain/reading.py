@@ -22,7 +22,7 @@ from stellwerk.answers.pod import (
 )
 from stellwerk.answers.queue import UnboundPod, UnboundPods
 from stellwerk.explain.attempt import EXTENDERS_NOT_ASKED
-from stellwerk.explain.lists.page import PodsAsked, natural_order, owner_of
+from stellwerk.explain.lists.page import PodsAsked, controller_of, natural_order
 from stellwerk.explain.lists.queue import scheduled_message
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.queue_facts import at
@@ -246,7 +246,7 @@ def unbound_pods(
         key=lambda pod: (
             pod.spec.scheduler_name,
             pod.namespace,
-            owner_of(pod),
+            controller_of(pod),
             natural_order(pod.name),
         )
     )
@@ -273,7 +273,7 @@ def _decided(fork: World, pods: list[PodInfo], plugin: str) -> Steps[UnboundPods
             UnboundPod(
                 pod=pod.key,
                 scheduler_name=pod.spec.scheduler_name,
-                controller=owner_of(pod) or None,
+                controller=controller_of(pod) or None,
                 priority=pod.priority,
                 rejected_by=rejected or None,
                 message=message,
