@@ -217,7 +217,7 @@ async def test_a_pending_pod_says_why_and_a_bound_one_where_it_would_go(tmp_path
     first, *_ = said.splitlines()
     assert first.startswith("stellwerk: no Stellwerk here: read 3 nodes and 7 pods at ")
     assert first.endswith(", decided as kube-scheduler 1.36.2 is assumed to")
-    assert "request 4 CPU instead of 9 CPU" in printed
+    assert "request 4 instead of 9 CPU" in printed
     assert pending["verdicts"]["message"] == "0/3 nodes are available: 3 Insufficient cpu."
     assert pending["wouldFit"]
     assert (bound["node"], bound["wouldGetNode"] in {"n1", "n2"}) == ("n1", True)
@@ -237,10 +237,11 @@ async def test_the_queue_is_listed_by_scheduler_and_controller(tmp_path: Path) -
         found = codec(UnboundPods).read(await answer(kubeconfig, "queue", "-A"))
         filtered = await answer(kubeconfig, "queue", "-A", "--plugin", "NodeResourcesFit")
         status, _, said = await command("queue", "--queue", "gated", "--kubeconfig", kubeconfig)
-    rows = [row[:4] for row in found.rows()]
-    assert ("default-scheduler", "default/ReplicaSet/web", "2", "NodeResourcesFit") in rows
-    assert ("default-scheduler", "default/none", "1", "SchedulingGates") in rows
-    assert ("volcano", "default/none", "1", "") in rows
+    rows = {row[0]: row[1:] for row in found.rows()}
+    assert rows["default/replicaset/web"] == ("2", "default-scheduler", "NodeResourcesFit")
+    assert rows["default/gated"] == ("1", "default-scheduler", "SchedulingGates")
+    (foreign,) = [row for row in rows.values() if row[1] == "volcano"]
+    assert 'no profile for schedulerName "volcano"' in foreign[2]
     assert [each["pod"] for each in filtered["items"]] == ["default/web-2", "default/web-3"]
     assert (status, "queues of an operator" in said) == (2, True)
 
