@@ -191,7 +191,7 @@ REFUSED_ZONES: dict[str, list[JsonObject]] = {
     "number-64": [{"name": "node-64", "type": "Node", "resources": [CPU]}],
     "below-0": [{"name": "node-0", "type": "Node", "resources": [CPU | {"available": "-4"}]}],
     "whole-below-0": [{"name": "node-0", "type": "Node", "resources": [CPU | {"available": -4}]}],
-    "endless": [{"name": "node-0", "type": "Node", "resources": [CPU]}] * 10_000,
+    "endless": [{"name": "node-0", "type": "Node", "resources": [CPU]}] * 3_000,
 }
 
 

@@ -40,6 +40,7 @@ def copy(tmp_path: Path) -> Path:
         "Dockerfile",
         "pyproject.toml",
         "charts/stellwerk/Chart.yaml",
+        "docs/profiles.md",
         ".ci/krew/stellwerk.yaml",
         "operator/stellwerk/__init__.py",
         "requirements/run.lock",

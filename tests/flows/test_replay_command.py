@@ -26,7 +26,7 @@ def written(directory: Path, *lines: object) -> str:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        pytest.param([], "the journal is empty: it has no entry", id="nothing"),
+        pytest.param([], "the journal is empty", id="nothing"),
         pytest.param([["S"]], "does not begin with a head", id="no head"),
         pytest.param([["H", {"format": 7, "version": "9.1"}]], "was written by 9.1", id="later"),
         pytest.param([HEAD, ["E", 1, "Pod", "ADDED", 5]], "line 2: obj of an entry", id="type"),

@@ -473,6 +473,7 @@ def test_a_stateful_set_makes_its_pods_one_after_the_other_with_their_claims() -
             "pod": "default/web-4",
             "message": "its StatefulSet creates it once default/web-3 runs",
             "heldBack": True,
+            "controller": "StatefulSet/web",
         }
 
     async def compared_counts(world: VirtualCluster) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from typing_extensions import override
 
-from stellwerk import app
+from stellwerk import wiring
 from stellwerk.journal.entries import Head
 from stellwerk.journal.reader import open_journal
 from stellwerk.journal.writer import JournalOptions, JournalWriter
@@ -113,7 +113,7 @@ def operated(
             feature_gates=workload.feature_gates,
         )
         worker = _OperatorsWorker(clock, _PLAN_SECONDS)
-        with patch.object(app, "WorkerProcess", lambda: worker):
+        with patch.object(wiring, "WorkerProcess", lambda: worker):
             opened = open_virtual_cluster(
                 clock,
                 workload.nodes,

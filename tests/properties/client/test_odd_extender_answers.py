@@ -122,5 +122,5 @@ def test_an_answer_that_is_too_deep_to_be_quoted_is_refused(purpose: str) -> Non
     answer = orjson.loads('["a"' + ',["a"' * 300 + "]" * 301)
     deep = {"nodenames": answer} if purpose == "filter" else answer
     reader = ExtenderAnswer("http://extender", purpose)
-    with pytest.raises(ExtenderError, match="too deep to be shown"):
+    with pytest.raises(ExtenderError, match="too deeply to be shown"):
         (reader.filter(deep, OFFERED) if purpose == "filter" else reader.bound(deep))

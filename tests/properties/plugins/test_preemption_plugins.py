@@ -266,7 +266,7 @@ def test_up_to_eight_pods_the_search_is_as_good_as_trying_every_set(case: Drawn)
     if found.fits.any():
         return
     result = case.arena.preempt(case.pod)
-    if "in the way from another node" in result.status.message:
+    if "on another node is in the way" in result.status.message:
         # A single node is DefaultPreemption's business.
         return
     best = every_set(case)
