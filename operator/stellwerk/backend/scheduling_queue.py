@@ -6,6 +6,9 @@ queue elsewhere, fed through `push`: an entry that leaves it early, or is sorted
 stale item there, which `pop` refuses. docs/queue.md draws the way from a change to a requeued pod.
 Files beside this one have the parts: `backoff_queue`, `unschedulable_pods` (which pods a change may
 help), `in_flight_events`, `requeue_backlog`, `namespace_fairness` (the order among equals).
+No limit bounds the number of pods here, in all or by namespace: the queue holds every pending pod
+of the API, where ResourceQuotas bound them. One pod is bounded by `models.complexity`: beyond
+`--max-pod-complexity` it stays here and is rejected without a look at any node.
 Invariants: each pod has one entry, and each entry one `place`, from `add` until `delete`, so that
 no pod is lost and none is popped twice. A change moves only pods whose last attempt ended before
 the change came: a later attempt has seen it in its snapshot, or among its in-flight events.

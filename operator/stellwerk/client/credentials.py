@@ -1,9 +1,11 @@
 """Sessions with the cluster: its address, the operator's credentials, the certificates to trust.
 
-`app` loads the credentials once, by way of `access`; `KubernetesClient` and kopf's login handler
-open their sessions through them. Invariant: every session sends the newest credentials that are
-known, no request waits for newer ones while these are valid, and TLS is verified unless the
-kubeconfig says otherwise.
+`app` makes one `Credentials` (`load_credentials`); `KubernetesClient` and kopf's login handler open
+their sessions through it. Rotation: the first request after `Access.stale_after_seconds`, or a 401,
+starts the task `credentials`, which has `access` read them again. Other pairs of certificate and
+key rotate elsewhere: the port's in `serving.certificates`, those of extenders in `extender_tls`.
+Invariant: every session sends the newest credentials that are known, no request waits for newer
+ones while these are valid, and TLS is verified unless the kubeconfig says otherwise.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ take one aiohttp session. Other writes take the pool of `connection`, which chec
 it sends. Bindings and evictions, conditions of waiting pods, and events have an AdaptiveLimiter
 each. Invariant: a request either returns the server's answer or raises one error of
 `stellwerk_kube.errors`, within bounded time; 404 and 409 are answers and never sent again, 429,
-5xx and broken connections are, with jitter.
+5xx and broken connections are, with jitter. After the last attempt (`RetryPolicy`) the error goes
+to the caller; from a binding it is an error of the attempt, and the pod waits in podErrorBackoffQ.
 """
 
 from __future__ import annotations

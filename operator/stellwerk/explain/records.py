@@ -1,10 +1,11 @@
 """Records of decisions that ended in a node, with the best nodes by score, and of evictions.
 
 The scheduling cycle keeps one per decision, the explanation of a bound pod reads it, and those of
-victims and preemptors read the Evictions, which stay when the pods are gone. Invariant: as many are
-kept as there is room for; records hold copies of a few entries of each column, never a column,
-because columns are written anew in the next cycle, and nothing of the pod, which may be huge; texts
-are made only when a record is read.
+victims and preemptors read the Evictions, which stay when the pods are gone. All namespaces share
+the room for decisions, 64 MiB (`MAX_RECORDS_BYTES`); beyond it the oldest are dropped, of whichever
+namespace. Invariant: as many are kept as there is room for; records hold copies of a few entries of
+each column, never a column, because columns are written anew in the next cycle, and nothing of the
+pod, which may be huge; texts are made only when a record is read.
 """
 
 from collections import Counter, OrderedDict

@@ -1,9 +1,11 @@
 """Decisions on a fork with supposed changes: other nodes, pods or profiles, or acts of a user.
 
 The operator's port calls `what_if` (`serving.explanations`); `stellwerk what-if` and the page ask
-that port. Scaling, deletion, relabelling and taints are in `supposed_changes`. Invariant: pods are
-decided one after the other as the scheduler would, each placed on the fork before the next; nothing
-reaches the World itself.
+that port. Scaling, deletion, relabelling and taints are in `supposed_changes`. The fork
+(`World.fork`, `steps.on_fork`) is a copy that is thrown away afterwards. A `Trial` (`World.trial`)
+is something else: it changes a snapshot in place, and undoes that. Invariant: pods are decided one
+after the other as the scheduler would, each placed on the fork before the next; nothing reaches the
+World itself.
 """
 
 import copy

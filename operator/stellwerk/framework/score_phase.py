@@ -1,8 +1,9 @@
 """The score phase: total scores of the nodes that the filters have found.
 
 A scheduling attempt calls `prioritize` if more than one node is feasible; explanations keep its
-result. PreScore runs first, then each plugin's raw scores come from one of three places, with the
-same result:
+result. `world.decide.choose` takes one of the nodes with the highest total, to which it has added
+the scores of extenders. PreScore runs first, then each plugin's raw scores come from one of three
+places, with the same result:
 
 1. Shared (`_shared`): the plugin gave one score to all rows last time, and nothing has changed
    since. The contribution of last time is used again, and no array is read.

@@ -1,7 +1,9 @@
 """The PodDisruptionBudgets as the Eviction API reads them: which evictions they refuse.
 
-What-if asks it about drains, plans of moves about theirs. Invariant: a budget allows no more than
-its status does, but for what `give_back` says has been made good.
+What-if asks it about drains, `would_fit` and plans of moves about the pods that would have to go.
+Preemption does not: it deletes pods without the Eviction API, and reads budgets by
+`plugins.shared.disruption_budgets`. Invariant: a budget allows no more than its status does, but
+for what `give_back` says has been made good.
 """
 
 from collections import Counter

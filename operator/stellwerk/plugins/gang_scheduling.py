@@ -1,8 +1,9 @@
 """GangScheduling: keeps members out of the queue until their group is worth an attempt.
 
 The queue asks before it lets a pod into activeQ or backoffQ; a profile that has the plugin decides
-groups in group cycles. Invariant: a pod that belongs to no group is never gated here, and what is
-gated says what it waits for.
+groups in group cycles. It has no Permit: members wait for each other after PreBind, in
+`scheduler.gangs.group_permit`. Invariant: a pod that belongs to no group is never gated here, and
+what is gated says what it waits for.
 """
 
 from collections.abc import Sequence

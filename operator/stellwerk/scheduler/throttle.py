@@ -9,7 +9,8 @@ share of the others' time, and nothing is throttled while no others are tried.
 
 One promise has two parts: no namespace delays the pods of the others. This module keeps it for the
 time that attempts take, `backend.namespace_fairness` for the order of activeQ, by the number of
-pods. 429 answers of the API server are the subject of `client.adaptive_limiter`.
+pods. 429 answers of the API server are another subject: `client.transport` retries after them, and
+`client.adaptive_limiter` lowers the number of requests in flight.
 """
 
 import logging

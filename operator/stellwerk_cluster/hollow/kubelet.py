@@ -78,7 +78,8 @@ class KubeletOptions:
     """The options of hollow kubelets: how pods start, stop and end, devices, configuration."""
 
     start_seconds: float = 0.5
-    """From binding to Running."""
+    """From binding to the start of a pod's first container, be it an init container. A stage
+    (`--stages`) or the annotation `stellwerk.dev/start-seconds` goes before it."""
     stop_seconds: float = 0.5
     """From the deletion of a pod to its removal, unless the grace period is shorter."""
     respect_grace: bool = False

@@ -46,7 +46,8 @@ class Lifecycle:
     """The steps of one pod's life."""
 
     start_seconds: float = 0.5
-    """From binding to the start of its first container: sandbox and images."""
+    """From binding to the start of its first container, sandbox and images: without init
+    containers this is the time to Running, with them each adds `init_seconds`."""
     init_seconds: float = 0.5
     """Time that each init container runs, those that are no sidecars."""
     ready_seconds: float = 0.0

@@ -4,8 +4,10 @@ DefaultPreemption calls it for the nodes that it considers. Invariant: for every
 that of kube-scheduler's `SelectVictimsOnNode` (v1.36), which looks at one node at a time: take off
 all pods of lower priority, and if the pod then fits, put them back one after the other where it
 still does. Here one such step is made on every node before the next; nodes do not influence each
-other, because each row of a view with overlay is a hypothesis of its own. Results are kept, for
-hundreds of pods that preempt at once mostly share a spec.
+other, because each row of a view with overlay is a hypothesis of its own. PodDisruptionBudgets
+forbid no victim. They count twice: pods whose budget would be violated are put back first, and a
+candidate carries the number of its violations, of which `best_candidates` wants the fewest. Results
+are kept, for hundreds of pods that preempt at once mostly share a spec.
 """
 
 from collections import OrderedDict

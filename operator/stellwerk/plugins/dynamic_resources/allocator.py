@@ -3,7 +3,8 @@
 `node_verdicts` starts one search for each node whose answer is not known. The search tries claims,
 requests and alternatives in their order, devices in the order of `NodePools`, and the devices of
 one request as combinations. `allocating_state` counts what it takes, `constraints` says which
-devices go together, `returns` gives back what it does not keep, and `dead_ends` cuts branches off.
+devices go together, `search_returns` gives back what it does not keep, and `dead_ends` cuts
+branches off.
 
 A search is a stack of frames, because claims may ask for more devices than Python nests calls. A
 frame is one decision: a device, a list of alternatives, the end of a claim. `start` and `resume`
@@ -39,7 +40,7 @@ from stellwerk.plugins.dynamic_resources.constraints import (
 )
 from stellwerk.plugins.dynamic_resources.dead_ends import DeadEnds
 from stellwerk.plugins.dynamic_resources.resource_pools import NodePools, Pool
-from stellwerk.plugins.dynamic_resources.returns import (
+from stellwerk.plugins.dynamic_resources.search_returns import (
     RECORDED,
     REPAIRED,
     DeviceInPool,

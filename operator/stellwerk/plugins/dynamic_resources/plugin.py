@@ -3,10 +3,11 @@
 PreFilter looks at the claims, Filter searches each node for devices, Reserve keeps what was found
 for the chosen node in flight, so that no other pod gets it, and PreBind writes it. Invariant: from
 Reserve on, the devices of a pod are taken in the eyes of every profile, until the API shows the
-allocation or Unreserve gives back what was not written. A written allocation stays, and PostFilter
-of a later attempt may take it away (`deallocatable`). Of the queueing hints, at the end of the
-module: a pod whose claims are not all there is left alone; what may have freed a device wakes every
-pod that was rejected. Source: v1.36 with its default feature gates.
+allocation or Unreserve gives back what was not written. Unreserve also has written reservations
+removed (`ClaimBinding.undo`). A written allocation stays, and PostFilter of a later attempt may
+take it away (`deallocatable`). Of the queueing hints, at the end of the module: a pod whose claims
+are not all there is left alone; what may have freed a device wakes every pod that was rejected.
+Source: v1.36 with its default feature gates.
 """
 
 from collections.abc import Generator, Hashable, Iterator, Sequence

@@ -1,6 +1,8 @@
 """The disruptions that the PodDisruptionBudgets of the cluster still allow.
 
-The preemption plugins ask it about the victims of one node at a time; it follows the object store.
+The preemption plugins ask it about the victims of one node at a time, and the preemption of groups
+about all of its; it follows the object store. The Eviction API reads budgets in another way and
+refuses: `models.eviction_budgets`.
 Invariant: budgets are read as the last status said; what a dry run would use up is counted within
 that dry run only.
 """

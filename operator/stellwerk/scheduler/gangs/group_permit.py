@@ -1,8 +1,11 @@
 """The permit of a group: none of its bindings is asked of the API before enough can be.
 
-The group cycle makes one for the members that it placed, binding cycles arrive at it after PreBind;
-it stands alone since these are below the one and above the other. Invariant: once the first binding
-of a group has been let through, all that arrive are; if too few can arrive, none is.
+Not the extension point Permit, whose waiting pods are in `waiting_pods_map`: this one stands after
+PreBind. `SubmitGroupResult` makes it for the members that the group cycle placed, and their binding
+cycles arrive at it; it stands alone since these are below the one and above the other. It has no
+timeout. `BindingCycle` calls `lose` for every member whose binding fails before it arrives, and the
+plugins' limits on Permit and PreBind bring each binding to an end. Invariant: once the first
+binding of a group has been let through, all that arrive are; if too few can arrive, none is.
 """
 
 import asyncio

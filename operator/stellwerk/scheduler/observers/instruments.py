@@ -2,8 +2,9 @@
 
 Every framework has a ProfileMetricsRecorder, the scheduling queue has QueueMetrics as its observer,
 and the Gauges are asked at every scrape; `app` runs `sample_queues` beside the scheduler, and makes
-StaleWatches a part of readiness. Invariant: what is measured is not changed, and series are looked
-up once.
+StaleWatches a part of readiness. Preemption is counted where it happens: victims and durations in
+`scheduler.preemption`, attempts in `scheduler.schedule_one`. Invariant: what is measured is not
+changed, and series are looked up once.
 """
 
 import asyncio

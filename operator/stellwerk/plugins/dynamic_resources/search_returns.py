@@ -1,8 +1,9 @@
 """The rules for giving back a device that a search refuses or takes back: repaired, or as recorded.
 
-`allocator` asks one of the two for every device that it does not keep. kube-scheduler v1.36.0 to
-v1.36.2 keep counters taken that no device has (kubernetes#140431), and decisions that follow these
-releases keep the fault. Invariant: the search itself does not know which of the two it uses.
+`allocator` asks one of the two for every device that it does not keep; what is written to claims is
+taken back by `bind_claim`. kube-scheduler v1.36.0 to v1.36.2 keep counters taken that no device has
+(kubernetes#140431), and decisions that follow these releases keep the fault. Invariant: the search
+itself does not know which of the two it uses.
 """
 
 from collections.abc import Sequence
