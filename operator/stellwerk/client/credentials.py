@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from functools import cache
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -236,7 +236,7 @@ async def load_credentials(
     return Credentials(source, loaded, clock)
 
 
-@cache
+@lru_cache(maxsize=16)
 def _warn_of_unverified(server: str) -> None:
     """Warn once of each server, however many clients a command opens."""
     logger.warning(
