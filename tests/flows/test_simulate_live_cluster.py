@@ -129,6 +129,8 @@ async def test_every_command_decides_as_the_release_of_the_live_cluster(
             ["plan", "fit", *at, "--for", "pending", "--shapes", str(shapes)],
         ):
             await asyncio.to_thread(main, command)
-            assert said in capfd.readouterr().err, command
+            told = capfd.readouterr().err
+            assert said in told, command
+            assert ("read 2 nodes and 3 pods at " in told) == (command[0] == "plan"), command
         await asyncio.to_thread(main, ["decide", *at])
         assert json.loads(capfd.readouterr().out)["compatibility"] == followed

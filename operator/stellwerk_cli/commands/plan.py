@@ -5,12 +5,15 @@ cluster is done here and in `moving`.
 """
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cli.commands.live_objects import read_live_objects, read_objects_to_plan
 from stellwerk_cli.commands.port_arguments import add_output_arguments
+from stellwerk_kube.clock import SystemClock, rfc3339_milliseconds
 
 if TYPE_CHECKING:
+    from stellwerk_cli.commands.live_objects import ObjectsOfServer
     from stellwerk_simulation.defragmentation import DefragPlan
 
 HELP: Final = "plan nodes for pending pods, or moves that free nodes; or print a ready profile"
@@ -34,8 +37,28 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk_cli.commands.output import show_answer  # noqa: PLC0415 rich, as what follows
     from stellwerk_cli.commands.plan_fit import run as plan  # noqa: PLC0415
 
-    live = read_objects_to_plan if options.plan == "fit" else read_live_objects
-    return plan(options, live, _carry_out, show_answer)
+    return plan(
+        options, _read_to_plan_fit if options.plan == "fit" else _read, _carry_out, show_answer
+    )
+
+
+def _read(kubeconfig: str | None, context: str | None) -> "ObjectsOfServer":
+    return _told(read_live_objects(kubeconfig, context))
+
+
+def _read_to_plan_fit(kubeconfig: str | None, context: str | None) -> "ObjectsOfServer":
+    return _told(read_objects_to_plan(kubeconfig, context))
+
+
+def _told(objects: "ObjectsOfServer") -> "ObjectsOfServer":
+    """The objects of a cluster, once a line on standard error has said what was read, and when."""
+    from stellwerk.answers.words import counted  # noqa: PLC0415 pydantic
+
+    kinds = [each.get("kind") for each in objects]
+    nodes, pods = (counted(kinds.count(kind.title()), kind) for kind in ("node", "pod"))
+    at = rfc3339_milliseconds(SystemClock().now()).partition("T")[2].partition(".")[0]
+    print(f"stellwerk: read {nodes} and {pods} at {at}", file=sys.stderr)
+    return objects
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:

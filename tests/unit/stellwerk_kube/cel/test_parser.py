@@ -281,4 +281,5 @@ def test_time_is_linear_in_the_text(
     with suppress(CompileError):
         parse(text)
     # A map, the slowest, takes the time of 70 additions a character; a quadratic rule, thousands.
-    assert time.process_time() - before < 500 * len(text) * addition_seconds()
+    # Between them is room for a machine on which other processes empty the caches.
+    assert time.process_time() - before < 1_000 * len(text) * addition_seconds()
