@@ -38,10 +38,12 @@ CALLS = (
     ("record /tmp/day.journal --for 2s --kubeconfig /given/admin.kubeconfig", 0, ""),
     ("simulate --replay /tmp/day.journal", 0, ""),
     ("plan profile best-fit --for /given/pod.yaml", 0, ""),
-    ("page {port} --port {page}", 0, "the page's key is another one at the next start"),
+    ("page {port} --port {page}", 0, "the page's key will change at the next start"),
     ("cluster", 2, "no embedded cluster"),
     ("cluster fail node-1", 2, "no embedded cluster"),
     ("up", 2, "no embedded cluster"),
+    ("up --detach", 2, "no embedded cluster"),
+    ("down", 2, "no embedded cluster"),
     ("demo", 2, "no embedded cluster"),
     ("bench --nodes 1 --pods 1", 2, "no embedded cluster"),
 )
