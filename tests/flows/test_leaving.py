@@ -102,7 +102,7 @@ async def test_the_scheduler_that_stands_by_takes_the_lease_at_once(
             assert other.holder == IDENTITY
             record_property("seconds without a placement", gap_seconds(placements))
             assert other.ran_out == (1 if options else 0), processes.log()
-            assert ("is left to run out" in processes.log()) == bool(options)
+            assert ("expires by itself" in processes.log()) == bool(options)
             _, left = await opened.run(
                 "kubectl get jobs,pods,sa,roles,rolebindings -A -o name | grep stellwerk"
             )
