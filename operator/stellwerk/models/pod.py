@@ -307,6 +307,7 @@ def parse_pod(
     policy = text_or_empty(spec.get("preemptionPolicy"))
     qos_class = sys.intern(text_or_empty(status.get("qosClass")))
     deadline_seconds = number_or_none(spec.get("activeDeadlineSeconds"))
+    created = "" if node_name else text_or_empty(metadata.get("creationTimestamp"))
     # The class's name is not kept: a feature that needs it adds a field to PodDetails.
     if priority is None and resolve_priority is not None:
         priority, class_policy = resolve_priority(text_or_empty(spec.get("priorityClassName")))
@@ -341,7 +342,7 @@ def parse_pod(
         parse_device_ids(text_or_empty(devices)) if devices and node_name else (),
         any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions),
         deletion_cost(annotations) if annotations else 0,
-        "" if node_name else text_or_empty(metadata.get("creationTimestamp")),
+        created,
     )
     is_own = bool(conditions_kept or volumes or claims or extended)
     details = None if is_own else _details.get(alike)
