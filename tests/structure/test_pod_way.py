@@ -14,9 +14,9 @@ parts of the scheduling queue, the reflector, the limiter of requests, the tasks
 throttle.
 """
 CHANGES: Final = 264
-"""It is 249 on an idle machine. It was 244 when the modules were 24, and 279 when they had just been
-parted; the reader of lines, which kopf had before, adds five. A machine that holds an attempt up
-adds up to twelve: the throttle counts the attempt, tasks go on in another order."""
+"""It is 249 on an idle machine; it was 244 when the modules were 24, and 279 when they had just
+been parted. The reader of lines, which kopf had before, adds five. A machine that holds an attempt
+up adds up to twelve: the throttle counts the attempt, tasks go on in another order."""
 
 
 @pytest.fixture(scope="module")
