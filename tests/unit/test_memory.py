@@ -1,6 +1,7 @@
 """What is left is known from the kernel's own files."""
 
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The files of a kernel: 50 MiB resident of a machine that has more, and no limits."""
     pages = resource.getpagesize()
     monkeypatch.setattr(memory, "_PROC", tmp_path / "proc")
@@ -23,7 +24,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "proc" / "cgroup").write_text("0::/kubepods/pod1/c1\n")
     memory.resident_limit_bytes.cache_clear()
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    return tmp_path
+    yield tmp_path
+    memory.resident_limit_bytes.cache_clear()
 
 
 def test_without_a_limit_the_machine_is_it(kernel: Path) -> None:
