@@ -57,12 +57,10 @@ async def create_steadily(cluster: EmbeddedCluster) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
-    [
-        pytest.param("", id="with the hook"),
-        pytest.param(" --no-hooks", id="without the hook", marks=pytest.mark.long),
-    ],
+    [pytest.param("", id="with the hook"), pytest.param(" --no-hooks", id="without the hook")],
 )
 async def test_the_scheduler_that_stands_by_takes_the_lease_at_once(
     options: str, tmp_path: Path, record_property: Callable[[str, object], None]

@@ -26,6 +26,7 @@ def test_every_recorded_decision_is_ours_too(suite: str) -> None:
     assert wrong == {}
 
 
+@pytest.mark.long
 def test_repairs_of_1_36_change_the_decisions_that_are_named_and_no_other() -> None:
     newest, changed = Compatibility.with_release(Release.V1_36), {}
     assert newest.version == release_named("1.36.5"), "name the file by the patch release"

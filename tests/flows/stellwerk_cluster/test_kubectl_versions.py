@@ -115,6 +115,7 @@ def test_every_kubectl_works_with_each_release(
     assert release_toured(minor, release, tmp_path) == []
 
 
+@pytest.mark.long
 def test_the_newest_kubectl_does_what_the_table_says(kubeconfig: Path, tmp_path: Path) -> None:
     assert toured(newest(), kubeconfig, tmp_path, "newest") == []
 

@@ -260,7 +260,9 @@ async def test_a_list_that_breaks_half_way_deletes_nothing_and_syncs_nothing(
     assert events.seen.count(("Pod", None, "pod-1")) == 1
 
 
-@pytest.mark.parametrize("refusal", [None, 400, 404, 422, 500, 504])
+@pytest.mark.parametrize(
+    "refusal", [pytest.param(None, marks=pytest.mark.long), 400, 404, 422, 500, 504]
+)
 async def test_a_server_that_streams_no_lists_is_asked_for_pages(
     api: FakeWatchApi, pods: FakeKind, tmp_path: Path, refusal: int | None
 ) -> None:
@@ -303,7 +305,7 @@ async def test_watching_goes_on_after(
         await eventually(lambda: events.live() == {"after"})
 
 
-@pytest.mark.parametrize("code", [400, 401, 403, 410, 418])
+@pytest.mark.parametrize("code", [400, pytest.param(401, marks=pytest.mark.long), 403, 410, 418])
 async def test_a_watch_that_fails_before_its_stream_begins_ends_nothing(
     api: FakeWatchApi,
     pods: FakeKind,
@@ -604,6 +606,7 @@ async def test_a_kind_moves_to_another_version_and_loses_nothing(
     assert api.kinds["Pod"].lists == 1
 
 
+@pytest.mark.long
 async def test_a_kind_moves_though_nobody_ends_its_stream(
     api: FakeWatchApi, tmp_path: Path
 ) -> None:
