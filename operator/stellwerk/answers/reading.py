@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stellwerk.answers.answer import PortAnswer, Time
+from stellwerk.answers.words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +54,8 @@ class ClusterReading(PortAnswer):
 
     def lines(self) -> Iterator[str]:
         """The reading in words: one line, and one more for each thing that is not as it seems."""
-        at = self.read_at.partition("T")[2].partition(".")[0]
         yield (
-            f"{self.operator}: read {self.nodes:,} {'node' if self.nodes == 1 else 'nodes'} and "
-            f"{self.pods:,} {'pod' if self.pods == 1 else 'pods'} at {at}, decided as "
+            f"{self.operator}: {read_text(self.nodes, self.pods, self.read_at)}, decided as "
             f"kube-scheduler {self.configuration.compatibility} is assumed to"
         )
         yield from self.configuration.remarks or ()
@@ -65,3 +64,9 @@ class ClusterReading(PortAnswer):
             yield f"extenders were not asked: {urls} (--call-extenders asks them)"
         for each in self.left_out or ():
             yield f"without {each.kind}: {each.reason}; {each.consequence}"
+
+
+def read_text(nodes: int, pods: int, read_at: Time) -> str:
+    """The size of a cluster that was read, and the time of day."""
+    at = read_at.partition("T")[2].partition(".")[0]
+    return f"read {counted(nodes, 'node')} and {counted(pods, 'pod')} at {at}"

@@ -36,7 +36,7 @@ from stellwerk.world.gangs.group_attempt import (
 from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision, decide_group
 from stellwerk.world.gangs.placements import EVERYWHERE
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
-from stellwerk.world.world import World, offline_profile
+from stellwerk.world.world import World, profile_on
 from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.json_values import JsonObject
 
@@ -185,16 +185,7 @@ class Shadow:
 
     def _served_in(self, world: World) -> ServedProfile:
         """The profile with plugins of its own on a fork, which looks for victims on another one."""
-        served = offline_profile(
-            self.profile.loaded,
-            world.cache,
-            world.objects,
-            world.nominator,
-            world.random,
-            world.clock,
-            world.pod_groups,
-            compatibility=world.profiles.compatibility,
-        )
+        served = profile_on(world, self.profile.loaded)
         world.profiles.add(served)
         return served
 

@@ -244,6 +244,27 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)
 
 
+def profile_on(
+    world: World, loaded: LoadedProfile, *, guard: PluginGuard = UNLIMITED
+) -> ServedProfile:
+    """Make a profile with plugin instances of its own, on the parts of this World.
+
+    Raises:
+        ProfileError: a plugin refuses its arguments.
+    """
+    return offline_profile(
+        loaded,
+        world.cache,
+        world.objects,
+        world.nominator,
+        world.random,
+        world.clock,
+        world.pod_groups,
+        compatibility=world.profiles.compatibility,
+        guard=guard,
+    )
+
+
 def supposed_profile(world: World, manifest: JsonObject) -> ServedProfile:
     """Make the profile that a manifest describes, of the plugins that are known, on this World.
 
@@ -251,17 +272,8 @@ def supposed_profile(world: World, manifest: JsonObject) -> ServedProfile:
         ProfileError: the manifest is no profile, or a plugin refuses its arguments.
     """
     auto, served = world.profiles.compatibility, world.profiles.served.values()
-    return offline_profile(
-        load_profile(manifest, known_plugins(), auto),
-        world.cache,
-        world.objects,
-        world.nominator,
-        world.random,
-        world.clock,
-        world.pod_groups,
-        compatibility=auto,
-        guard=next((each.framework.handle.guard for each in served), UNLIMITED),
-    )
+    guard = next((each.framework.handle.guard for each in served), UNLIMITED)
+    return profile_on(world, load_profile(manifest, known_plugins(), auto), guard=guard)
 
 
 def offline_queue(profiles: QueueingPolicy, nominator: Nominator) -> SchedulingQueue:

@@ -183,24 +183,14 @@ class Door(Port):
 
     async def _read(self, why_no_operator: str) -> None:
         """Prepare to read the cluster; what reads it is imported only then."""
-        import random  # noqa: PLC0415, TID251 spreads retries
-
         from stellwerk.garbage import collect_seldom  # noqa: PLC0415 before the imports
 
         collect_seldom()
-        from stellwerk.client.credentials import load_credentials  # noqa: PLC0415 aiohttp
-        from stellwerk.client.kubernetes import KubernetesClient  # noqa: PLC0415 as above
-        from stellwerk.metrics import Metrics  # noqa: PLC0415 as above
+        from stellwerk_cli.commands.cluster_client import open_client  # noqa: PLC0415 aiohttp
         from stellwerk_cli.reading.local_port import LocalPort  # noqa: PLC0415 the operator's parts
-        from stellwerk_kube.clock import SystemClock  # noqa: PLC0415 as above
 
         port = self._address.port
-        credentials = await load_credentials(port.kubeconfig, port.context)
-        client = await self._stack.enter_async_context(
-            KubernetesClient(
-                credentials, clock=SystemClock(), metrics=Metrics(), jitter=random.random
-            )
-        )
+        client = await self._stack.enter_async_context(open_client(port.kubeconfig, port.context))
         self._local = LocalPort(
             client,
             self._address.config,

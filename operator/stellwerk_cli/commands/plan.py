@@ -34,31 +34,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan, print the plan, and carry it out where that is asked for."""
+    from stellwerk.answers.reading import read_text  # noqa: PLC0415 pydantic
     from stellwerk_cli.commands.output import show_answer  # noqa: PLC0415 rich, as what follows
     from stellwerk_cli.commands.plan_fit import run as plan  # noqa: PLC0415
 
-    return plan(
-        options, _read_to_plan_fit if options.plan == "fit" else _read, _carry_out, show_answer
-    )
+    read = read_objects_to_plan if options.plan == "fit" else read_live_objects
 
+    def live(kubeconfig: str | None, context: str | None) -> "ObjectsOfServer":
+        objects = read(kubeconfig, context)
+        kinds = [each.get("kind") for each in objects]
+        at = rfc3339_milliseconds(SystemClock().now())
+        what = read_text(kinds.count("Node"), kinds.count("Pod"), at)
+        print(f"stellwerk: {what}", file=sys.stderr)
+        return objects
 
-def _read(kubeconfig: str | None, context: str | None) -> "ObjectsOfServer":
-    return _told(read_live_objects(kubeconfig, context))
-
-
-def _read_to_plan_fit(kubeconfig: str | None, context: str | None) -> "ObjectsOfServer":
-    return _told(read_objects_to_plan(kubeconfig, context))
-
-
-def _told(objects: "ObjectsOfServer") -> "ObjectsOfServer":
-    """The objects of a cluster, once a line on standard error has said what was read, and when."""
-    from stellwerk.answers.words import counted  # noqa: PLC0415 pydantic
-
-    kinds = [each.get("kind") for each in objects]
-    nodes, pods = (counted(kinds.count(kind.title()), kind) for kind in ("node", "pod"))
-    at = rfc3339_milliseconds(SystemClock().now()).partition("T")[2].partition(".")[0]
-    print(f"stellwerk: read {nodes} and {pods} at {at}", file=sys.stderr)
-    return objects
+    return plan(options, live, _carry_out, show_answer)
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:

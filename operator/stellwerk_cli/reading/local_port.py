@@ -44,7 +44,7 @@ from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk.profiles.spec.profile import LoadedProfile, load_profile
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.wiring import Operator, OperatorSettings
-from stellwerk.world.world import offline_profile
+from stellwerk.world.world import profile_on
 from stellwerk_cli.reading.assumed import Assumed, assumed_configuration
 from stellwerk_cli.reading.needs import DEVICES, KINDS, SPREAD, needed
 from stellwerk_cli.reading.reader import BY_KIND, KindReader, Unread
@@ -329,7 +329,7 @@ class _ReadCluster:
         """Serve the profiles of the cluster, and those assumed for other schedulerNames."""
         if self.assumed is None:
             raise RuntimeError("the configuration is assumed first")
-        world, auto = self.operator.world, self.assumed.compatibility
+        world = self.operator.world
         remarks = list[str]()
         loaded = {each.scheduler_name: each for each in map(self._loaded, self.assumed.manifests)}
         followed = list[str]()
@@ -349,20 +349,7 @@ class _ReadCluster:
             # Before nodes and pods, of which some extenders are sent the objects.
             for each in loaded.values():
                 self.operator.extenders.serve(each.scheduler_name, each.spec.extenders)
-        served = [
-            offline_profile(
-                each,
-                world.cache,
-                world.objects,
-                world.nominator,
-                world.random,
-                world.clock,
-                world.pod_groups,
-                compatibility=auto,
-            )
-            for each in loaded.values()
-        ]
-        world.profiles.serve(served, {})
+        world.profiles.serve([profile_on(world, each) for each in loaded.values()], {})
 
     async def with_extenders(self, found: PodExplanation) -> PodExplanation:
         """The explanation of a pod with the word of its profile's extenders, if they are asked."""
