@@ -145,6 +145,33 @@ def test_a_profile_s_successor_gets_its_own_verdict() -> None:
     preemption.play([make_node("a")], story)
 
 
+def test_an_edit_that_is_seen_before_the_answer_to_a_status_gets_its_own_verdict() -> None:
+    async def story(world: VirtualCluster) -> None:
+        profiles = world.cluster.api.kinds.resource(PLURAL, GROUP)
+        loader, patch = world.operator.loader, world.client.patch
+        unknown = {"plugins": {"score": {"enabled": [{"name": "Misspelt"}]}}}
+
+        async def answered_late(path: str, body: Any, **options: Any) -> JsonObject:
+            stored = await patch(path, body, **options)
+            if path.endswith("/mine/status"):
+                world.client.patch = patch  # type: ignore[method-assign]
+                world.cluster.api.patch(profiles, ("", "mine"), {"spec": unknown})
+                await world.until(lambda: loader.entries["mine"].generation == 2, 30)
+            return stored
+
+        world.client.patch = answered_late  # type: ignore[method-assign]
+        world.cluster.api.create(profiles, "", fresh("mine"))
+
+        def judged() -> tuple[int, str]:
+            status = world.cluster.api.get(profiles, "", "mine").obj.get("status") or {}
+            said = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+            return status.get("observedGeneration", 0), said.get("Accepted", "")
+
+        await world.until(lambda: judged() == (2, "False"), 30)
+
+    preemption.play([make_node("a", cpu="1")], story)
+
+
 def fresh(name: str, **spec: Any) -> JsonObject:
     """A profile as a user writes it."""
     return {**make_profile(name, **spec), "metadata": {"name": name}}

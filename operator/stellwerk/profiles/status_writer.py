@@ -170,7 +170,8 @@ class ProfileStatusWriter:
 
         An object that was made anew under the name, or edited meanwhile, gets its own verdict.
         """
-        metadata, now = entry.obj["metadata"], self.world.clock.monotonic()
+        obj, now = entry.obj, self.world.clock.monotonic()
+        metadata = obj["metadata"]
         judged = {key: metadata[key] for key in ("uid", "resourceVersion") if key in metadata}
         path = f"/apis/{API_VERSION}/{PLURAL}/{entry.name}/status"
         try:
@@ -188,11 +189,12 @@ class ProfileStatusWriter:
                 "cannot write the status of SchedulerProfile %s: %s", entry.name, failure
             )
         else:
-            # The watch will show it. Until then the next round compares with what was stored.
-            if stored["metadata"].get("uid") == entry.uid:
+            # The watch will show it. Until then the next round compares with what was stored; a
+            # version that the watch has shown meanwhile is newer and stays.
+            if entry.obj is obj and stored["metadata"].get("uid") == entry.uid:
                 version = stored["metadata"].get("resourceVersion")
                 entry.obj = {
-                    **entry.obj,
+                    **obj,
                     "metadata": {**metadata, "resourceVersion": version},
                     "status": stored.get("status") or {},
                 }
