@@ -178,13 +178,16 @@ def _ways_on(sandbox: Sandbox, *, keep: bool) -> Iterator[str]:
         yield f"  {command} explain pod impossible {kubeconfig}"
         yield "Stop: Ctrl-C"
         return
-    yield "\nNext:"
-    for words, what in (
+    ways = (
         ("up --detach --open", "a cluster to try things on, and its page"),
         ("demo --keep", "this one again, kept for kubectl"),
         ("demo -v", "the scheduler's own messages"),
-    ):
-        yield f"  {f'{command} {words}':<30}  {what}"
+    )
+    rows = [f"  {f'{command} {words}':<30}  {what}" for words, what in ways]
+    # The command's path may be long: then what it does stands above it.
+    if max(map(len, rows)) > _WIDTH:
+        rows = [f"  # {what}\n  {command} {words}" for words, what in ways]
+    yield from ("\nNext:", *rows)
 
 
 def _wrong(examples: list[Example], pods: list[PodInfo], nodes: list[JsonObject]) -> Iterator[str]:
