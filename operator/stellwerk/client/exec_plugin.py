@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PLUGIN_SECONDS: Final = 60.0
 """Longest run of a plugin; some ask a person to log in on another device."""
-_MAX_SHOWN_CHARACTERS: Final = 500
+_MAX_SHOWN_OUTPUT_CHARACTERS: Final = 500
 """Characters that an error shows of what a plugin has written."""
 
 
@@ -147,7 +147,7 @@ class ExecPlugin:
         )
 
     def _failed(self, why: str) -> ConfigurationError:
-        line = " ".join(why.split())[:_MAX_SHOWN_CHARACTERS]
+        line = " ".join(why.split())[:_MAX_SHOWN_OUTPUT_CHARACTERS]
         return ConfigurationError(f"credential plugin {self.name}: {line}")
 
 

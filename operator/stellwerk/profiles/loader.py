@@ -43,7 +43,7 @@ from stellwerk.profiles.spec.profile import (
     operator_of,
 )
 from stellwerk.scheduler.extenders.pool import ExtenderPool
-from stellwerk.world.profiles import MAX_COMPARED_NAMES
+from stellwerk.world.profiles import MAX_NAMES_TO_SUGGEST
 from stellwerk.world.world import World
 from stellwerk_kube.compatibility import Compatibility
 from stellwerk_kube.errors import DestinationError, ProfileError, UnknownPluginError
@@ -460,7 +460,7 @@ class ProfileLoader:
             itself = "it cannot shadow itself" if name == shadow.name else "it is a shadow itself"
             return f'spec.shadowOf: "{name}" schedules no pods: {itself}'
         others = (each for each, its in claims.items() if each != name and not its.shadow_of)
-        near = suggestion(name, islice(others, MAX_COMPARED_NAMES))
+        near = suggestion(name, islice(others, MAX_NAMES_TO_SUGGEST))
         return f'spec.shadowOf: no SchedulerProfile "{name}" serves{near}'
 
     def _log_refusals(self, before: Mapping[str, Refusal | None]) -> None:

@@ -211,7 +211,7 @@ class Scheduler(Waits):
 
 STANDBY_ROUND_SECONDS: Final = 1.0
 """Pause between two rounds of a replica that does not lead."""
-MIN_STALE_ITEMS: Final = 1024
+MIN_STALE_ACTIVE_ITEMS: Final = 1024
 """Below this number of stale items, sorting activeQ anew costs more than it saves."""
 
 
@@ -227,7 +227,7 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
     garbage.freeze()
     while not leading.is_set():
         world.cache.update_snapshot()
-        if len(active) > 2 * world.queue.pending()["active"] + MIN_STALE_ITEMS:
+        if len(active) > 2 * world.queue.pending()["active"] + MIN_STALE_ACTIVE_ITEMS:
             active.discard_stale()
         await _work_off(world, leading)
         try:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import (
-    MAX_KEPT_CHANGES,
     MAX_REQUESTED,
+    MIN_KEPT_CHANGES,
     ChangeLog,
     Element,
     IdColumn,
@@ -386,7 +386,7 @@ class Snapshot:
         self._taint_set = grown(self._taint_set, capacity)
         for log in (self.node_changes, self.usage_changes, self.record_changes):
             # A list of the cluster changes every row at once, and readers must not lose those.
-            log.keep = max(MAX_KEPT_CHANGES, 2 * capacity)
+            log.keep = max(MIN_KEPT_CHANGES, 2 * capacity)
         for book in self._filled:
             book.grow(capacity)
 

@@ -26,7 +26,7 @@ from stellwerk.explain.attempt import take_out_own_copies
 from stellwerk.explain.lists.claims import explain_claim
 from stellwerk.explain.lists.devices import DevicesAsked, devices_page, explain_device
 from stellwerk.explain.lists.nodes import NodesAsked, explain_node, nodes_page
-from stellwerk.explain.lists.page import MAX_ENTRIES, Page, PodsAsked
+from stellwerk.explain.lists.page import MAX_ENTRIES_PER_PAGE, Page, PodsAsked
 from stellwerk.explain.reading import (
     after_extenders,
     explain_read_group,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from stellwerk.explain.steps import Result, Steps
     from stellwerk.framework.offline import Offline
 
-MAX_COMPUTING_SECONDS: Final = 20.0
+MAX_LOCAL_COMPUTING_SECONDS: Final = 20.0
 """CPU time after which an answer ends with what it has, and says so. No decision waits for it."""
 _MIN_PAUSE_FACTOR: Final = 10.0
 """A watched answer reads the cluster anew after this many times the duration of the last reading,
@@ -135,7 +135,7 @@ class LocalPort:
             await cluster.read_kinds(question)
             cluster.operator.world.cache.update_snapshot()
             self._read_seconds = time.monotonic() - began
-            answer = _within(MAX_COMPUTING_SECONDS, question.steps(cluster.operator))
+            answer = _within(MAX_LOCAL_COMPUTING_SECONDS, question.steps(cluster.operator))
             if question.is_of_one_pod:
                 answer = await cluster.with_extenders(answer)
         answer = replace(answer, read=cluster.reading(self._why_no_operator))
@@ -486,7 +486,7 @@ def _question(  # noqa: PLR0911 a table of paths
     """
     parts = urlsplit(path)
     words = {key: values[-1].strip() for key, values in parse_qs(parts.query).items()}
-    page = Page(int(words.get("limit", MAX_ENTRIES)), int(words.get("offset", 0)))
+    page = Page(int(words.get("limit", MAX_ENTRIES_PER_PAGE)), int(words.get("offset", 0)))
     match [unquote(each) for each in parts.path.strip("/").split("/")]:
         case ["what-if"]:
             return _what_if(dict(body or {}))

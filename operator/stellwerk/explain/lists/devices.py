@@ -36,7 +36,7 @@ from stellwerk_kube.resource_claim import key_of
 from stellwerk_kube.resource_slice import PARSED, Attribute, Device, Slice
 
 _RESOURCE_SLICE: Final = "ResourceSlice"
-_MAX_NODES: Final = 100
+_MAX_NAMED_NODES: Final = 100
 """Nodes that are named of those that a device is for."""
 _NONE: Final = Fraction(0)
 
@@ -183,7 +183,7 @@ def _explained_device(
         shared=device.traits.shareable,
         holders=sorted(holders, key=lambda each: (each.claim, each.request)),
         counters=(yield from _counters(device, pool, held)),
-        nodes=sorted(nodes, key=natural_order)[:_MAX_NODES],
+        nodes=sorted(nodes, key=natural_order)[:_MAX_NAMED_NODES],
         on_nodes=len(nodes),
     )
 

@@ -62,7 +62,7 @@ OWN_TYPES: Final = frozenset(
 CHECK_DELAY_SECONDS: Final = 1.0
 """Time between a change of a group and the look whether it waits: a group that is complete sooner
 is never said to wait."""
-MAX_WRITERS: Final = 4
+MAX_GROUP_STATUS_WRITERS: Final = 4
 """Status writes for groups that are under way at the same time; further groups wait, and only the
 newest statement of each is written."""
 _COSCHEDULING_VERSION: Final = "v1alpha1"
@@ -274,7 +274,7 @@ class GroupConditions:
             if (each.stated is COUNTS_ONLY) != (stated is COUNTS_ONLY)
         ]
         self._pending[key] = [*others, _Statement(stated, members.group.uid)]
-        if len(self._writers) < MAX_WRITERS:
+        if len(self._writers) < MAX_GROUP_STATUS_WRITERS:
             writer = asyncio.get_running_loop().create_task(
                 self._write_all(), name="group reports", context=Context()
             )
