@@ -34,7 +34,7 @@ from stellwerk.profiles.spec.spec_fields import OBSERVE
 from stellwerk.scheduler.observers.instruments import sample_queues
 from stellwerk.scheduler.scheduler import stand_by
 from stellwerk.serving.explanations import ExplanationRoutes
-from stellwerk.serving.http import LIMITS, MAX_BODY_BYTES
+from stellwerk.serving.http import LIMITS, MAX_QUESTION_BYTES
 from stellwerk.supervision import run_together
 from stellwerk.wiring import Operator, OperatorSettings
 from stellwerk_cli.reading.assumed import Assumed, assumed_configuration
@@ -149,13 +149,13 @@ class FollowedCluster:
         await self.operator.barrier.wait()
 
     def progress(self) -> str:
-        """What is read so far, for the line of a command that waits."""
+        """The objects that were read so far, for the line of a command that waits."""
         cache = self.operator.world.cache
         nodes, pods = sum(1 for _ in cache.nodes()), sum(1 for _ in cache.pods())
         return f"reading the cluster: {nodes:,} nodes, {pods:,} pods"
 
     def lines(self) -> Iterator[str]:
-        """What is assumed, and what cannot be seen, in words."""
+        """The things that are assumed, and those that cannot be seen, in words."""
         yield f"decided as kube-scheduler {self._assumed.compatibility.version} is assumed to"
         if self._profiles.is_assumed:
             yield from self._assumed.remarks
@@ -202,7 +202,7 @@ async def private_port(followed: FollowedCluster) -> AsyncIterator[OperatorPort]
 
     use = PortUse(replace(LIMITS, user_requests=LIMITS.requests))
     application = web.Application(
-        middlewares=[within_limits(use, gate)], client_max_size=MAX_BODY_BYTES
+        middlewares=[within_limits(use, gate)], client_max_size=MAX_QUESTION_BYTES
     )
     application.add_routes(routes.table)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
@@ -287,7 +287,7 @@ class ObservedProfiles(WatchHandlers):
         return bool(self._standing_in)
 
     def remarks(self) -> Iterator[str]:
-        """What is to be said about the profiles, in words."""
+        """The profiles that are followed, and those that are not, in words."""
         if self._named:
             yield f"SchedulerProfiles of the cluster are followed: {', '.join(sorted(self._named))}"
         for name, reason in self._left_out.items():
