@@ -133,7 +133,14 @@ class HintsOfPlugins:
             return None
         by_scope = [
             tuple(
-                QueueingHintFunction(plugin, event.queueing_hint_fn, self._strategy(plugin))
+                QueueingHintFunction(
+                    plugin,
+                    event.queueing_hint_fn,
+                    # A plugin that answered Pending waits for this very change.
+                    QueueingStrategy.IMMEDIATELY
+                    if plugin in self._pending
+                    else QueueingStrategy.AFTER_BACKOFF,
+                )
                 for plugin, event in matching
                 if event.scope is scope
             )
@@ -142,13 +149,6 @@ class HintsOfPlugins:
         while not by_scope[-1]:
             by_scope.pop()
         return MatchingHints(by_scope, self._best)
-
-    def _strategy(self, plugin: str) -> QueueingStrategy:
-        return (
-            QueueingStrategy.IMMEDIATELY
-            if plugin in self._pending
-            else QueueingStrategy.AFTER_BACKOFF
-        )
 
 
 def registered(
