@@ -220,18 +220,14 @@ class HintEvaluation:
                 answer = function(pod, self._change)
                 result = answer.value
             except Exception as failure:  # noqa: BLE001 an attempt is lost, but no pod
-                answer, result = QUEUE, _ERROR
-                self._report_failure(plugin, pod, failure)
+                answer, result, name = QUEUE, _ERROR, self._change.name
+                if self._observer is not None:
+                    self._observer.hint_failed(plugin, pod, self._change, failure)
+                else:
+                    text = "hint of %s on %s for pod %s"
+                    _log.error(text, plugin, name, pod.key, exc_info=failure)
             answers.append(answer)
             if self._observer is not None:
                 seconds = time.perf_counter() - started
                 self._observer.hints_evaluated(plugin, self._change.name, result, 1, seconds)
         return answers
-
-    def _report_failure(self, plugin: str, pod: PodInfo, failure: Exception) -> None:
-        if self._observer is not None:
-            self._observer.hint_failed(plugin, pod, self._change, failure)
-            return
-        _log.error(
-            "hint of %s on %s for pod %s", plugin, self._change.name, pod.key, exc_info=failure
-        )
