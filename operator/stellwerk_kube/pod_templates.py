@@ -97,6 +97,16 @@ def _controlled(kind: str, metadata: JsonObject, spec: JsonObject, obj: JsonObje
     return Template(_pod(named, template), count, ({"kind": kind, **selecting},))
 
 
+def with_template(controller: JsonObject, template: JsonObject) -> JsonObject:
+    """A controller's manifest with another template of its pods."""
+    spec = controller.get("spec") or {}
+    if controller.get("kind") != _CRON_JOB:
+        return {**controller, "spec": {**spec, "template": template}}
+    job = spec.get("jobTemplate") or {}
+    job = {**job, "spec": {**(job.get("spec") or {}), "template": template}}
+    return {**controller, "spec": {**spec, "jobTemplate": job}}
+
+
 def pods_at_once(kind: str, spec: JsonObject) -> int:
     """The number of a controller's pods that run at once; 1 where it does not say."""
     wanted = spec.get(_REPLICAS[kind])

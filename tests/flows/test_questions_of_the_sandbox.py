@@ -105,8 +105,8 @@ ANSWERED: Final[dict[tuple[str, ...], list[str]]] = {
 
 REFUSED: Final = {
     ("what-if", "--pod", "group.yaml"): (
-        "group.yaml: there is no Pod, Deployment, ReplicaSet, ReplicationController, StatefulSet "
-        "or Job in it, but 1 PodGroup"
+        "group.yaml: there is no Pod, Deployment, ReplicaSet, ReplicationController, StatefulSet, "
+        "Job or CronJob in it, but 1 PodGroup"
     ),
     ("what-if", "--profile", "deployment.yaml"): (
         "deployment.yaml: there is no SchedulerProfile in it, but 1 Deployment"
