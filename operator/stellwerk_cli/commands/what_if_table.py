@@ -63,7 +63,7 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
 
 def _print_template(outcome: TemplateOutcome, to: Printer) -> None:
     """Print the counts of a template: kinds of node, nodes, and the reasons of the rest."""
-    gets = "gets a node" if outcome.pods == 1 else "get a node"
+    gets = "gets a node" if outcome.placed == 1 else "get a node"
     pods = counted(outcome.pods, "pod")
     to.say((template_name(outcome), "bold"), f": {outcome.placed:,} of {pods} {gets}")
     for kind in kinds_of_nodes(outcome):
