@@ -365,7 +365,8 @@ class PreemptionExecutor:
 
 def _reason(eviction: Eviction) -> EvictionReason:
     pod, chosen = eviction.preemptor, eviction.candidate
-    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}"
+    why = f": {eviction.decided_by}" if eviction.decided_by else ""
+    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}{why}"
     return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)
 
 

@@ -41,6 +41,7 @@ from stellwerk.world.decide import Failure, VictimOutcome
 from stellwerk.world.extenders import Extenders
 from stellwerk.world.gangs.group_attempt import GroupRequest, MemberResult
 from stellwerk.world.gangs.group_decision import GroupDecision, RemainingMembers, member_failures
+from stellwerk.world.gangs.group_preemption import GroupPreemption
 from stellwerk.world.gangs.group_request import TakenGroup
 from stellwerk.world.gangs.group_reservation import reserve_nodes, try_with_reservation_once_more
 from stellwerk.world.gangs.pod_groups import GroupMembers
@@ -90,6 +91,8 @@ class GroupEviction:
     victims: Sequence[PodInfo]
     profile_name: str
     """The schedulerName under which events and conditions are written."""
+    decided_by: str = ""
+    """As `GroupPreemption.decided_by`."""
 
 
 @dataclass(slots=True)
@@ -124,7 +127,8 @@ class GroupEvictions:
     async def _carry_out(self, eviction: GroupEviction) -> None:
         missed = False
         try:
-            note = f"Preempted by podgroup {eviction.group.uid} on node cluster"
+            why = f": {eviction.decided_by}" if eviction.decided_by else ""
+            note = f"Preempted by podgroup {eviction.group.uid} on node cluster{why}"
             reason = EvictionReason(
                 eviction.profile_name, "podgroup", note, related=eviction.reference
             )
@@ -230,7 +234,7 @@ class SubmitGroupResult:
             taken.queued[uid].waits_backoff_out = waits_backoff_out
             self.requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
         if preemption is not None and evicts:
-            self._evict(taken, decision.request, preemption.victims)
+            self._evict(taken, decision.request, preemption)
         seconds = self.world.clock.monotonic() - taken.started_seconds
         self.throttle.slow_namespaces.took(namespace, SlowSearch.GROUP, seconds)
 
@@ -257,12 +261,21 @@ class SubmitGroupResult:
         try_with_reservation_once_more(self.world, key)
 
     def _evict(
-        self, taken: GroupInCycle, request: GroupRequest, victims: Sequence[PodInfo]
+        self, taken: GroupInCycle, request: GroupRequest, preemption: GroupPreemption
     ) -> None:
         group = request.group
         members = [each.pod for each in taken.queued.values()]
         name = taken.profile.scheduler_name
-        self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
+        self.evictions.start(
+            GroupEviction(
+                group,
+                group_reference(group),
+                members,
+                preemption.victims,
+                name,
+                preemption.decided_by,
+            )
+        )
 
     def _start_api_calls(self, results: Sequence[MemberResult]) -> None:
         """Start what PostFilter wants done in the cluster, once for members that want the same."""
