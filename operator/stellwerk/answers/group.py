@@ -57,7 +57,7 @@ class GroupForecast(PortAnswer):
     lack."""
     victims: Sequence[str] | None = None
     decided_by: str | None = None
-    """What decides for the victims against kube-scheduler's order; absent: nothing does."""
+    """Text on what decides for the victims against kube-scheduler's order; absent: nothing does."""
     room_is_kept_on: Sequence[str] | None = None
 
 

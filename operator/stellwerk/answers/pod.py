@@ -255,7 +255,7 @@ class PreemptedBy(PortAnswer):
     node: str
     decided_at: Time
     decided_by: str | None = None
-    """What decided for it against kube-scheduler's order; absent: nothing did."""
+    """Text on what decided for it against kube-scheduler's order; absent: nothing did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +299,7 @@ class LastPreemption(PortAnswer):
     nominated_node: str
     """The node that it is nominated to now, perhaps none."""
     decided_by: str | None = None
-    """What decided for the victims against kube-scheduler's order; absent: nothing did."""
+    """Text on what decided for the victims against kube-scheduler's order; absent: nothing did."""
     took_place: Sequence[TookPlace] | None = None
 
 
@@ -310,7 +310,7 @@ class PreemptionNow(PortAnswer):
     node: str | None = None
     victims: Sequence[VictimFields] | None = None
     decided_by: str | None = None
-    """What decides for the victims against kube-scheduler's order; absent: nothing does."""
+    """Text on what decides for the victims against kube-scheduler's order; absent: nothing does."""
     message: str | None = None
     would_do: str | None = None
     """The pods whose eviction would do, which preemptionPolicy Never rules out."""

@@ -43,7 +43,7 @@ from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.resource_claim import device_claim_of
 from stellwerk_kube.resource_slice import PARSED, Slice
 
-_MAX_SHAPES: Final = 3
+_MAX_ADDED_SHAPES: Final = 3
 """Kinds of nodes that are tried as additions, the largest first."""
 _MAX_ADDED_NODES: Final = 1024
 """Nodes that are added to the fork in one try. If as many do not help, no number is suggested."""
@@ -322,7 +322,7 @@ def _shapes(
         held = sum(number for _, number in devices(node))
         return lacking, -held, -node.allocatable.get("cpu", 0)
 
-    return sorted(kinds.values(), key=rank)[:_MAX_SHAPES]
+    return sorted(kinds.values(), key=rank)[:_MAX_ADDED_SHAPES]
 
 
 def _holds(node: NodeInfo, requests: Mapping[str, int]) -> bool:

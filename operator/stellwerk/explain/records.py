@@ -401,8 +401,15 @@ class Evictions:
         if chosen is None:
             return
         for victim in chosen.victims:
-            own = _for_victim(victim, preemptor, decided_at, decision.decided_by)
-            _put(self._by_victim, victim.key, own)
+            record = PreemptedBy(
+                by=preemptor.key,
+                by_priority=preemptor.priority,
+                priority=victim.priority,
+                node=victim.node_name,
+                decided_at=decided_at,
+                decided_by=decision.decided_by or None,
+            )
+            _put(self._by_victim, victim.key, record)
         nomination = Nomination(preemptor, chosen.node_name, now_seconds)
         _put(self._nominations, preemptor.key, nomination)
         others = decision.post_filter.candidates if decision.post_filter is not None else ()
@@ -446,19 +453,6 @@ def _put(entries: OrderedDict[str, Entry], key: str, entry: Entry) -> None:
     entries[key] = entry
     while len(entries) > _MAX_EVICTIONS:
         entries.popitem(last=False)
-
-
-def _for_victim(
-    victim: PodInfo, preemptor: PodInfo, decided_at: str, decided_by: str
-) -> PreemptedBy:
-    return PreemptedBy(
-        by=preemptor.key,
-        by_priority=preemptor.priority,
-        priority=victim.priority,
-        node=victim.node_name,
-        decided_at=decided_at,
-        decided_by=decided_by or None,
-    )
 
 
 @lru_cache(maxsize=1024)  # hundreds of pods that preempt at once see the same candidates

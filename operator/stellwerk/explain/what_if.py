@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.answers.what_if import (
-    MAX_PODS,
+    MAX_SUPPOSED_PODS,
     PlacedPod,
     PodThatStays,
     Supposition,
@@ -125,7 +125,7 @@ def _on_fork(
         world.profiles.served[_SUPPOSED] = profile
     answers = _Answers(world, live, drains, throttled, explained, after)
     stopped: str | None = None
-    for pod in pods[:MAX_PODS]:
+    for pod in pods[:MAX_SUPPOSED_PODS]:
         if not drains.evicts(pod):
             continue
         try:

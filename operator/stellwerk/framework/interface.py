@@ -278,7 +278,7 @@ class OrdersVictims(PostFilterPlugin, Protocol):
     """
 
     def victim_order(self) -> VictimOrder:
-        """Return the order; its moment is set by whoever asks."""
+        """Return the order; the caller sets its moment."""
         ...
 
 

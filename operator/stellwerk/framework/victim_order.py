@@ -2,8 +2,8 @@
 
 DefaultPreemption's arguments make it, and the Handle gives it to whatever chooses victims: for a
 pod on one node or on several, and for groups. It stands alone because plugins and groups share it.
-Invariant: it orders pods of equal priority and forbids none, so that whoever can preempt without it
-can preempt with it, at once.
+Invariant: it orders pods of equal priority and forbids none. A pod that can preempt without it can
+preempt with it, at once.
 """
 
 import math
@@ -23,7 +23,7 @@ Standing: TypeAlias = tuple[bool, bool, int]
 
 
 class SparingRule(IntEnum):
-    """What spares a pod, in the order in which it counts: its position in a `Standing`."""
+    """A reason to spare a pod, in the order in which it counts: its position in a `Standing`."""
 
     DAEMON = 0
     """It belongs to a DaemonSet and can run nowhere else (spareDaemonSetPods)."""
@@ -42,7 +42,7 @@ _ARGUMENTS: Final[Mapping[SparingRule, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class VictimOrder:
-    """What arguments of DefaultPreemption ask for, as of one moment."""
+    """The order that arguments of DefaultPreemption ask for, as of one moment."""
 
     min_run_seconds: int = 0
     """Pods that have run for less are spared; 0: none is spared for that."""

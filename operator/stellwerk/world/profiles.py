@@ -56,7 +56,7 @@ OnPluginFailure: TypeAlias = Callable[[str, str, str], None]
 """(plugin, extension point, schedulerName): a plugin raised."""
 _WITHOUT_LABELS: Final[JsonObject] = {"metadata": {}}
 """Every namespace, where none are known."""
-MAX_COMPARED_NAMES: Final = 200
+MAX_NAMES_TO_SUGGEST: Final = 200
 """Names that are compared with a misspelt one; 200 take half a millisecond."""
 POD_COMPLEXITY: Final = "PodComplexity"
 """Stands for the limit among the plugins that rejected a pod."""
@@ -113,6 +113,8 @@ class ServedProfile:
         """Look up the plugins for the queue once: asking them for their roles is slow."""
         self.loaded = loaded
         self.scheduler_name = loaded.scheduler_name
+        self.observes = loaded.observes
+        """Whether another scheduler serves its pods, and nothing may be written about them."""
         self.selected = loaded.selected
         """The pods that it schedules although they do not name it; None: there are none."""
         self.limit = loaded.namespaces
@@ -323,7 +325,7 @@ class Profiles(QueueingPolicy):
 
     def suggested(self, name: str) -> str:
         """The `suggestion` of a schedulerName that is served; beyond hundreds, of some of them."""
-        return suggestion(name, islice(self.served, MAX_COMPARED_NAMES))
+        return suggestion(name, islice(self.served, MAX_NAMES_TO_SUGGEST))
 
     # --- the queue's policy ---------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from stellwerk.answers.what_if import MAX_PODS
+from stellwerk.answers.what_if import MAX_SUPPOSED_PODS
 from stellwerk_kube import admission
 from stellwerk_kube.admission import Admission
 from stellwerk_kube.errors import ConfigurationError
@@ -69,7 +69,7 @@ def read_pods(option: str, file: str, namespace: str) -> list[JsonObject]:
             continue
         if obj["kind"] == "Pod":
             beside.pod(obj)
-        pods += pods_of_controller(obj, namespace, MAX_PODS, admission=beside)
-        if len(pods) > MAX_PODS:
-            raise ConfigurationError(f"{option}: more than {MAX_PODS} pods")
+        pods += pods_of_controller(obj, namespace, MAX_SUPPOSED_PODS, admission=beside)
+        if len(pods) > MAX_SUPPOSED_PODS:
+            raise ConfigurationError(f"{option}: more than {MAX_SUPPOSED_PODS} pods")
     return pods

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.answers.what_if import MAX_NODES
+from stellwerk.answers.what_if import MAX_SUPPOSED_NODES
 from stellwerk.models.number_options import NumberOption
 from stellwerk_cli.cli import USAGE_ERROR, main
 from stellwerk_cli.commands.what_if import MAX_COUNT
@@ -165,4 +165,4 @@ def test_a_number_within_a_text_is_refused_with_the_option_and_its_range(
 
 
 def test_as_many_nodes_may_be_asked_for_as_the_operator_takes() -> None:
-    assert MAX_COUNT == MAX_NODES
+    assert MAX_COUNT == MAX_SUPPOSED_NODES

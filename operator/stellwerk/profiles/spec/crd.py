@@ -62,7 +62,7 @@ _OWN_ARGUMENTS: Final[Mapping[str, tuple[type[ConfigModel], tuple[str, ...]]]] =
 }
 """Arguments that kube-scheduler's plugins do not have there; those that have one type alone."""
 _OWN: Final = "Stellwerk only"
-"""How the descriptions of such arguments begin."""
+"""The beginning of the descriptions of such arguments."""
 
 _SHAPE_POINTS: Final = 101
 """Utilization rises in whole percent, so that a longer shape cannot be valid."""
@@ -84,6 +84,7 @@ kstatus takes a new profile for one that is ready."""
 
 _COLUMNS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, int], ...]] = (
     ("Scheduler", "string", ".spec.schedulerName", "schedulerName of the pods it schedules"),
+    ("Mode", "string", ".spec.mode", "Whether it schedules its pods, or observes them", 1),
     ("Shadows", "string", ".spec.shadowOf", "The profile that it shadows", 1),
     (
         "Accepted",

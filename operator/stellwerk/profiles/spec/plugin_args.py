@@ -422,7 +422,7 @@ class DefaultPreemptionArgs(PluginArgs):
         return self
 
 
-_MOST_NODES: Final = re.compile(r"(?:100|[1-9]?[0-9])%")
+_PERCENTAGE: Final = re.compile(r"(?:100|[1-9]?[0-9])%")
 
 
 class ReservationArgs(ConfigModel):
@@ -445,7 +445,7 @@ class ReservationArgs(ConfigModel):
         nodes = self.max_nodes
         if isinstance(nodes, int) and not 0 <= nodes <= INT32_MAX:
             raise invalid("maxNodes", "must not be negative")
-        if isinstance(nodes, str) and not _MOST_NODES.fullmatch(nodes):
+        if isinstance(nodes, str) and not _PERCENTAGE.fullmatch(nodes):
             raise invalid("maxNodes", "must be a number, or a percentage such as 10%")
         return self
 

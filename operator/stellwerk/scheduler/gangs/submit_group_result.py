@@ -41,7 +41,6 @@ from stellwerk.world.decide import Failure, VictimOutcome
 from stellwerk.world.extenders import Extenders
 from stellwerk.world.gangs.group_attempt import GroupRequest, MemberResult
 from stellwerk.world.gangs.group_decision import GroupDecision, RemainingMembers, member_failures
-from stellwerk.world.gangs.group_preemption import GroupPreemption
 from stellwerk.world.gangs.group_request import TakenGroup
 from stellwerk.world.gangs.group_reservation import reserve_nodes, try_with_reservation_once_more
 from stellwerk.world.gangs.pod_groups import GroupMembers
@@ -226,7 +225,11 @@ class SubmitGroupResult:
         if evicts:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
-        self._start_api_calls(results)
+        # What PostFilter wants done in the cluster, once for members that want the same.
+        for api_call in {
+            each.api_call.act: each.api_call for each in results if each.api_call
+        }.values():
+            self.dispatcher.api_calls.start(api_call)
         namespace = taken.members.key.namespace
         waits_backoff_out = self.throttle.slow_namespaces.waits_backoff_out(namespace)
         for uid, failure in failures.items():
@@ -234,7 +237,13 @@ class SubmitGroupResult:
             taken.queued[uid].waits_backoff_out = waits_backoff_out
             self.requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
         if preemption is not None and evicts:
-            self._evict(taken, decision.request, preemption)
+            group, name = decision.request.group, taken.profile.scheduler_name
+            members = [each.pod for each in taken.queued.values()]
+            why = preemption.decided_by
+            reference, victims = group_reference(group), preemption.victims
+            self.evictions.start(
+                GroupEviction(group, reference, members, victims, name, decided_by=why)
+            )
         seconds = self.world.clock.monotonic() - taken.started_seconds
         self.throttle.slow_namespaces.took(namespace, SlowSearch.GROUP, seconds)
 
@@ -259,29 +268,6 @@ class SubmitGroupResult:
     def _try_with_reservation_once_more(self, key: PodGroupKey) -> None:
         del self._reservation_timers[key]
         try_with_reservation_once_more(self.world, key)
-
-    def _evict(
-        self, taken: GroupInCycle, request: GroupRequest, preemption: GroupPreemption
-    ) -> None:
-        group = request.group
-        members = [each.pod for each in taken.queued.values()]
-        name = taken.profile.scheduler_name
-        self.evictions.start(
-            GroupEviction(
-                group,
-                group_reference(group),
-                members,
-                preemption.victims,
-                name,
-                preemption.decided_by,
-            )
-        )
-
-    def _start_api_calls(self, results: Sequence[MemberResult]) -> None:
-        """Start what PostFilter wants done in the cluster, once for members that want the same."""
-        acts = {act.act: act for each in results if (act := each.api_call) is not None}
-        for act in acts.values():
-            self.dispatcher.api_calls.start(act)
 
     def _record_result(self, result: MemberResult, profile: ServedProfile) -> None:
         """Record what a member's attempt has measured, and what broke in it."""

@@ -101,7 +101,7 @@ class GroupPreemption:
     is_ongoing: bool = False
     """Victims of an earlier attempt are terminating on these nodes; nothing else was looked for."""
     decided_by: str = ""
-    """What the profile's order of equal victims has changed; empty: nothing."""
+    """Text on what the profile's order of equal victims has changed; empty: nothing."""
 
 
 Preempting: TypeAlias = GroupSteps[GroupPreemption | str]
