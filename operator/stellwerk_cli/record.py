@@ -75,7 +75,7 @@ async def record(options: RecordOptions) -> Mapping[str, int]:
             recording=_look(operator, recording, ending, options.seconds),
             watches=run_operator(
                 events=operator.handlers,
-                client=client,
+                client=offline,
                 credentials=credentials,
                 metrics=metrics,
                 jitter=random.random,

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from stellwerk.framework.services import ClusterClient
 
+SELF_ACCESS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+"""The path of the question what the caller itself may do. It is a POST that stores nothing."""
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 

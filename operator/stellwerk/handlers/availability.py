@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from stellwerk.client.reviews import SELF_ACCESS
 from stellwerk.models.api_kinds import API_KINDS, Served, chosen_version, unreadable_versions
 from stellwerk_kube.errors import ApiError, Forbidden, NotAList, NotFound
 
@@ -41,7 +42,6 @@ MAX_STORAGE_SECONDS: Final = 30.0
 _MISSES: Final = 2
 """Looks in a row that must miss a kind before it counts as absent: an API server that starts serves
 some kinds later than others."""
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ALL: Final = "/apis"
 _AGGREGATED: Final = "APIGroupDiscoveryList"
 _FRESH_SECONDS: Final = 0.4
@@ -301,7 +301,7 @@ class Availability:
             },
         }
         try:
-            answer = await self._client.create(_REVIEWS, review)
+            answer = await self._client.create(SELF_ACCESS, review)
         except (NotFound, Forbidden):
             return True  # no reviews are served: the request itself will show it
         return bool(answer.get("status", {}).get("allowed"))

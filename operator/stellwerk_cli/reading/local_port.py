@@ -46,7 +46,13 @@ from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.wiring import Operator, OperatorSettings
 from stellwerk.world.world import profile_on
 from stellwerk_cli.reading.assumed import Assumed, assumed_configuration
-from stellwerk_cli.reading.needs import DEVICES, KINDS, SPREAD, needed
+from stellwerk_cli.reading.needs import (
+    DEVICES,
+    KINDS,
+    SPREAD,
+    needed,
+    without_blind_plugins,
+)
 from stellwerk_cli.reading.reader import BY_KIND, KindReader, Unread
 from stellwerk_kube.clock import SystemClock, rfc3339_milliseconds
 from stellwerk_kube.compatibility import is_newer_than_known
@@ -410,28 +416,8 @@ class _ReadCluster:
         return None
 
     def _without_blind_plugins(self, manifest: JsonObject) -> JsonObject:
-        """The profile without the plugins whose objects could not be read.
-
-        They would take the objects for absent, and turn pods away for the wrong reason.
-        """
-        blind = {plugin for kind in self.unread for plugin in KINDS[kind].plugins}
-        if not blind:
-            return manifest
-        spec = dict(manifest["spec"])
-        plugins = {point: dict(each) for point, each in (spec.get("plugins") or {}).items()}
-        for point in {"multiPoint", *plugins}:
-            lists = plugins.setdefault(point, {})
-            lists["enabled"] = [
-                each for each in lists.get("enabled") or () if each.get("name") not in blind
-            ]
-            if point == "multiPoint":
-                known = {each.get("name") for each in lists.get("disabled") or ()}
-                more = [{"name": name} for name in sorted(blind - known) if "*" not in known]
-                lists["disabled"] = [*(lists.get("disabled") or ()), *more]
-        if "GangScheduling" in blind:
-            spec["gangScheduling"] = False
-        config = [each for each in spec.get("pluginConfig") or () if each.get("name") not in blind]
-        return {**manifest, "spec": {**spec, "plugins": plugins, "pluginConfig": config}}
+        """The profile without the plugins whose objects could not be read."""
+        return without_blind_plugins(manifest, self.unread)
 
     def reading(self, why_no_operator: str) -> ClusterReading:
         """The reading, for the answer."""
