@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 
 from tests.benchmarks.scheduler_process import cpu_seconds_of, processes_of_group
 
-_REQUESTS: Final = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.MULTILINE)
-_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _SOCKET_BYTES: Final = re.compile(r"\bbytes_(sent|received):(\d+)")
 _SOCKET_PID: Final = re.compile(r"\bpid=(\d+)\b")
 _SET_UP: Final = frozenset({"LIST", "WATCH"})
@@ -72,16 +70,6 @@ def figures_per_pod(first: Spent, last: Spent, pods: int) -> dict[str, float]:
         "sent_bytes_per_pod": round((last.sent_bytes - first.sent_bytes) / pods),
         "received_bytes_per_pod": round((last.received_bytes - first.received_bytes) / pods),
     }
-
-
-def requests_in(exposition: str) -> Counter[str]:
-    """Count the requests in the text of /metrics, by verb, resource and status."""
-    counts = Counter[str]()
-    for labels, value in _REQUESTS.findall(exposition):
-        of = dict(_LABEL.findall(labels))
-        resource = "/".join(filter(None, (of.get("resource"), of.get("subresource"))))
-        counts[f"{of.get('verb')} {resource} {of.get('code')}"] += round(float(value))
-    return counts
 
 
 def requests_between(before: Requests, after: Requests, pods: int) -> dict[str, dict[str, float]]:

@@ -15,6 +15,7 @@ import aiohttp
 import orjson
 
 from stellwerk.client.credentials import Credentials, load_credentials
+from stellwerk_cli.commands.bench_server_cost import counters_in
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import (
     HIGH_PRIORITY,
@@ -117,7 +118,7 @@ class Api:
     async def requests(self) -> api_cost.Requests:
         """The requests that the API server has counted so far."""
         async with self._session.get(f"{self._server}/metrics") as response:
-            return api_cost.requests_in((await response.read()).decode())
+            return counters_in((await response.text()).splitlines()).requests
 
     async def _json(
         self,

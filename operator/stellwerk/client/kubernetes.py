@@ -247,6 +247,14 @@ class KubernetesClient(ClusterClient, EventSink):
         """
         return self._transport.stream(path)
 
+    def lines(self, path: str) -> AsyncGenerator[bytes]:
+        """Give the lines of a text, such as the counters of /metrics.
+
+        Raises:
+            ApiError: it was refused, or broke.
+        """
+        return self._transport.stream(path)
+
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[Items, str]:
         """Return all items of a collection, read in pages, and its resourceVersion.

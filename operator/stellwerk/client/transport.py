@@ -152,8 +152,8 @@ class Transport:
         )
         self._limiters = {
             RequestClass.SCHEDULING: scheduling,
-            RequestClass.REPORTS: behind(initial=8, maximum=32),
-            RequestClass.EVENTS: behind(initial=16, maximum=64),
+            RequestClass.REPORTS: behind(initial=8, alone=8, maximum=32),
+            RequestClass.EVENTS: behind(initial=16, alone=16, maximum=64),
         }
         for each, limiter in self._limiters.items():
             metrics.concurrency_limit.labels(each.value).set_function(limiter.current_limit)
