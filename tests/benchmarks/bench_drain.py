@@ -19,6 +19,7 @@ from typing import Final
 import uvloop
 
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.workloads import LOW_PODS_PER_NODE
 from tests.benchmarks.drain import Load, Scheduler, drain
 from tests.benchmarks.embedded_api import embedded_api
 
@@ -42,8 +43,11 @@ def cluster(kubeconfig: Path | None, directory: Path, load: Load) -> Iterator[Pa
     if kubeconfig is not None:
         yield kubeconfig
         return
-    pods = load.init if load.is_prepared else 0
-    with embedded_api(directory, load.nodes, pods, tls=True) as embedded:
+    kind, pods = "basic", load.init
+    if load.kind == "preempt":
+        kind, pods = "low", LOW_PODS_PER_NODE * load.nodes
+    stored = pods if load.is_prepared else 0
+    with embedded_api(directory, load.nodes, stored, kind=kind, tls=True) as embedded:
         yield embedded.kubeconfig
 
 

@@ -1,10 +1,10 @@
 """The embedded cluster's API alone, in a process of its own: what a scheduler is measured against.
 
-`python -m tests.benchmarks.embedded_api KUBECONFIG NODES PODS [tls]` serves until SIGTERM. Without
-controllers, kubelets and heartbeats, so that nothing but the scheduler changes a pod, as where
-nodes are made up at a real API server. The nodes are there from the beginning: nobody would take
-the not-ready taint off those that are created later; so are bound pods, which are put into the
-store as they are, in a twentieth of the time that creating them would take.
+`python -m tests.benchmarks.embedded_api KUBECONFIG NODES PODS KIND [tls]` serves until SIGTERM.
+Without controllers, kubelets and heartbeats, so that nothing but the scheduler changes a pod, as
+where nodes are made up at a real API server. The nodes are there from the beginning: nobody would
+take the not-ready taint off those that are created later; so are bound pods, which are put into
+the store as they are, in a twentieth of the time that creating them would take.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ class ServedApi(NamedTuple):
     pid: int
 
 
-async def _serve(kubeconfig: Path, nodes: int, pods: int, *, tls: bool) -> None:
+async def _serve(kubeconfig: Path, nodes: int, pods: int, kind: str, *, tls: bool) -> None:
     options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, tls=tls)
     cluster = EmbeddedCluster([posted_node(index) for index in range(nodes)], options=options)
     install_profiles(cluster)
     for index in range(pods):
-        pod = listed_pod(index, nodes)
+        pod = listed_pod(index, nodes, kind)
         pod["metadata"]["resourceVersion"] = str(cluster.store.revision)
         cluster.store.restore("pods", pod, cluster.store.revision)
     stop = asyncio.Event()
@@ -54,12 +54,12 @@ async def _serve(kubeconfig: Path, nodes: int, pods: int, *, tls: bool) -> None:
 
 @contextmanager
 def embedded_api(
-    directory: Path, nodes: int, pods: int = 0, *, tls: bool = False
+    directory: Path, nodes: int, pods: int = 0, *, kind: str = "basic", tls: bool = False
 ) -> Iterator[ServedApi]:
-    """Serve a cluster of so many nodes and bound pods while the block lasts."""
+    """Serve a cluster of so many nodes and bound pods of a workload while the block lasts."""
     kubeconfig = directory / "embedded.kubeconfig"
     kubeconfig.unlink(missing_ok=True)
-    command = [sys.executable, "-m", __name__, str(kubeconfig), str(nodes), str(pods)]
+    command = [sys.executable, "-m", __name__, str(kubeconfig), str(nodes), str(pods), kind]
     command += ["tls"] if tls else []
     process = subprocess.Popen(command)
     try:
@@ -76,5 +76,5 @@ def embedded_api(
 
 if __name__ == "__main__":
     collect_seldom()
-    _file, _nodes, _pods, *_tls = sys.argv[1:]
-    uvloop.run(_serve(Path(_file), int(_nodes), int(_pods), tls="tls" in _tls))
+    _file, _nodes, _pods, _kind, *_tls = sys.argv[1:]
+    uvloop.run(_serve(Path(_file), int(_nodes), int(_pods), _kind, tls="tls" in _tls))
