@@ -47,7 +47,9 @@ def cluster(kubeconfig: Path | None, directory: Path, load: Load) -> Iterator[Pa
     if load.kind == "preempt":
         kind, pods = "low", LOW_PODS_PER_NODE * load.nodes
     stored = pods if load.is_prepared else 0
-    with embedded_api(directory, load.nodes, stored, kind=kind, tls=True) as embedded:
+    with embedded_api(
+        directory, load.nodes, stored, kind=kind, tls=True, kubelet=load.runs
+    ) as embedded:
         yield embedded.kubeconfig
 
 
@@ -100,6 +102,12 @@ def main() -> None:
     )
     parser.add_argument("--pods", type=int, default=4000)
     parser.add_argument("--rate", type=float, default=0, help="pods per second; 0: a backlog")
+    parser.add_argument(
+        "--running",
+        action="store_true",
+        help="measure until pods run, on hollow nodes: with --rate, perf-tests' "
+        "scheduler-throughput",
+    )
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--stages", type=Path, help="write the cost by stage there as JSON")
     parser.add_argument("--other-cmd", help="command line of another scheduler, run in turn")
@@ -117,6 +125,7 @@ def main() -> None:
             init=options.init,
             pods=options.pods,
             rate=options.rate,
+            runs=options.running,
             timeout_seconds=options.timeout,
             is_prepared=options.stored,
         )

@@ -71,6 +71,8 @@ class Load:
     warm_seconds: float = 8.0
     """With a rate: how long the scheduler may take to start."""
     timeout_seconds: float = 300.0
+    runs: bool = False
+    """Whether a pod counts once it runs, and not once it is bound: there must be kubelets."""
     is_prepared: bool = False
     """Whether the nodes and the bound pods are there: then nothing is deleted or created before."""
 
@@ -296,7 +298,8 @@ class Drain:
                         return
 
     def _see(self, scheduler: SchedulerProcess, change: PodChange, now: float) -> None:
-        if change.type == "MODIFIED" and change.node_name and change.name.startswith("pod-"):
+        has_come = change.phase == "Running" if self._load.runs else bool(change.node_name)
+        if change.type == "MODIFIED" and has_come and change.name.startswith("pod-"):
             if not self._bound and not self._load.rate:
                 self._note_first(scheduler)
             self._bound.setdefault(change.name, now)

@@ -46,6 +46,7 @@ POD = {
     "kind": "Pod",
     "metadata": {"name": "pod-1", "namespace": "default", "resourceVersion": "77"},
     "spec": {"nodeName": "node-1"},
+    "status": {"phase": "Pending"},
 }
 
 
@@ -82,7 +83,7 @@ def test_changes_are_read_however_the_stream_is_cut(content_type: str, stream: b
     changes = PodChanges(content_type)
     pieces = [stream[start : start + 7] for start in range(0, len(stream), 7)]
     assert [change for piece in pieces for change in changes.of(piece)] == [
-        PodChange(type_, "pod-1", "node-1", "77") for type_ in ("ADDED", "MODIFIED")
+        PodChange(type_, "pod-1", "node-1", "Pending", "77") for type_ in ("ADDED", "MODIFIED")
     ]
 
 
