@@ -149,6 +149,9 @@ def main() -> None:
     parser.add_argument("--init", type=int, default=1000, help="pods already bound")
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--rate", type=float, default=0, help="pods per second; 0: a backlog")
+    parser.add_argument(
+        "--warm", type=float, default=25, help="with a rate: seconds that a scheduler has to start"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="pairs of each workload")
     parser.add_argument("--timeout", type=float, default=600)
     options = parser.parse_args()
@@ -165,6 +168,7 @@ def main() -> None:
                     init=options.init,
                     pods=options.pods,
                     rate=options.rate,
+                    warm_seconds=options.warm,
                     timeout_seconds=options.timeout,
                 )
                 measured.append((_name(load), list(pairs(api, load, other, options.rounds))))
