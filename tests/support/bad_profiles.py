@@ -140,6 +140,27 @@ BAD_PROFILES = (
         seen_by_schema=True,
     ),
     BadProfile(
+        "mode of a shadow",
+        {"shadowOf": "active", "mode": "Observe"},
+        "spec.mode",
+        "a shadow decides for the pods of the profile it shadows",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "shadow that may schedule beside kube-scheduler",
+        {"shadowOf": "active", "allowBeside": True},
+        "spec.allowBeside",
+        "a shadow schedules no pod",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "mode that does not exist",
+        _spec(mode="observe"),
+        "spec.mode",
+        "must be 'Schedule' or 'Observe', not 'observe'",
+        seen_by_schema=True,
+    ),
+    BadProfile(
         "shadow of no name",
         {"shadowOf": ""},
         "spec.shadowOf",

@@ -100,6 +100,8 @@ class ServedProfile:
         """Look up the plugins for the queue once: asking them for their roles is slow."""
         self.loaded = loaded
         self.scheduler_name = loaded.scheduler_name
+        self.observes = loaded.observes
+        """Whether another scheduler serves its pods, and nothing may be written about them."""
         self.selected = loaded.selected
         """The pods that it schedules although they do not name it; None: there are none."""
         self.limit = loaded.namespaces

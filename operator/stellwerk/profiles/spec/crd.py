@@ -73,6 +73,7 @@ kstatus takes a new profile for one that is ready."""
 
 _COLUMNS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, int], ...]] = (
     ("Scheduler", "string", ".spec.schedulerName", "schedulerName of the pods it schedules"),
+    ("Mode", "string", ".spec.mode", "Whether it schedules its pods, or observes them", 1),
     ("Shadows", "string", ".spec.shadowOf", "The profile that it shadows", 1),
     (
         "Accepted",

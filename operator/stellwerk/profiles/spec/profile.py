@@ -25,7 +25,7 @@ from stellwerk.profiles.spec.defaults import (
 from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.profiles.spec.selector import PodsSelected
-from stellwerk.profiles.spec.spec_fields import SchedulerProfileSpec
+from stellwerk.profiles.spec.spec_fields import OBSERVE, SchedulerProfileSpec
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
 from stellwerk_kube.errors import ProfileError
 from stellwerk_kube.json_values import JsonObject
@@ -117,6 +117,11 @@ class LoadedProfile:
     def scheduler_name(self) -> str:
         """The schedulerName that the profile serves; of a shadow, what no pod can name."""
         return self.spec.scheduler_name or f"shadow/{self.name}"
+
+    @property
+    def observes(self) -> bool:
+        """Whether another scheduler serves its pods, and nothing may be written about them."""
+        return self.spec.mode == OBSERVE
 
     @property
     def selected(self) -> PodsSelected | None:

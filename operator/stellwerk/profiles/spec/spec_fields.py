@@ -35,6 +35,11 @@ MAX_LIST_ITEMS: Final = 64
 PROMOTION_ANNOTATION: Final = "scheduling.stellwerk.dev/promotion"
 """The annotation of a shadow whose promotion is not finished, with what is left to be written."""
 
+SCHEDULE: Final = "Schedule"
+"""The mode of a profile that schedules its pods: the default."""
+OBSERVE: Final = "Observe"
+"""The mode of a profile whose pods another scheduler serves."""
+
 PluginName = Annotated[
     str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
@@ -175,6 +180,17 @@ class SchedulerProfileSpec(ConfigModel):
     """Pods with this spec.schedulerName are scheduled by this profile. Unique among profiles, and
     immutable."""
 
+    mode: Annotated[Literal["Schedule", "Observe"], Field(json_schema_extra={"maxLength": 16})] = (
+        SCHEDULE
+    )
+    """Schedule: this profile schedules its pods. Observe: another scheduler serves them; this
+    profile compares its own decisions with that scheduler's, and writes nothing about the pods."""
+
+    allow_beside: bool = False
+    """Whether this profile may schedule pods with the schedulerName default-scheduler although the
+    operator does not hold kube-scheduler's lease. Set it only where no kube-scheduler serves them:
+    two schedulers of one name over-commit nodes."""
+
     selector: ProfileSelector | None = None
     """Pods that this profile also schedules, although they do not name it. If the selectors of two
     profiles match a pod, the older profile schedules it. A selector takes precedence over the
@@ -259,6 +275,10 @@ class SchedulerProfileSpec(ConfigModel):
             given = self.sample_one_in if field == "sampleOneIn" else self.skip_if_waited_seconds
             if given is not None and not self.shadow_of:
                 raise invalid(field, "is allowed only with shadowOf")
+        if self.shadow_of and self.mode == OBSERVE:
+            raise invalid("mode", "a shadow decides for the pods of the profile it shadows")
+        if self.shadow_of and self.allow_beside:
+            raise invalid("allowBeside", "a shadow schedules no pod")
         if self.shadow_of and self.namespaces is not None:
             raise invalid("namespaces", "a shadow decides for the pods of the profile it shadows")
         if self.shadow_of and self.selector is not None:
