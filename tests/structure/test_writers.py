@@ -28,7 +28,6 @@ ROWS: Final = {
     "stellwerk/client/elector.py": "elector",
     "stellwerk/client/event_recorder.py": "event_recorder",
     "stellwerk/client/reviews.py": "reviews",
-    "stellwerk/handlers/availability.py": "availability",
     "stellwerk/plugins/default_binder.py": "default_binder",
     "stellwerk/plugins/dynamic_resources/bind_claim.py": "bind_claim",
     "stellwerk/plugins/gpu_share.py": "gpu_share",
@@ -57,7 +56,6 @@ ROWS: Final = {
 WITHOUT_TEST: Final = {
     "profile_extenders": "the extender compares",
     "reviews": "nothing is stored",
-    "availability": "nothing is stored",
     "doctor": "nothing is stored",
     "cluster": "the user names a hollow object",
     "group_conditions": "no uid, and overwritten",
