@@ -365,4 +365,6 @@ def _reason(eviction: Eviction) -> EvictionReason:
     if nodes != [chosen.node_name]:
         count = len(chosen.victims)
         note += f" (cross-node preemption of {count} pod(s) on {', '.join(nodes)})"
+    if eviction.decided_by:
+        note += f": {eviction.decided_by}"
     return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)
