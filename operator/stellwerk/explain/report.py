@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from stellwerk.answers.gpus import GpusOfPod
+from stellwerk.answers.observed import ObservedProfile
 from stellwerk.answers.pod import (
     DecisionFields,
     DevicesOfPod,
@@ -118,6 +119,8 @@ class Explanations:
     """Gives the reason why a pod would leave time to others now; empty: it would not."""
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     """Limit on the complexity of supposed pods and profiles, as of those from the API."""
+    observed: Callable[[int], Iterable[ObservedProfile]] = lambda _: ()
+    """Gives every observed profile, with up to this number of its last comparisons."""
 
     def pod(self, namespace: str, name: str) -> Steps[PodExplanation] | None:
         """Explain a pod; None: there is none of that name."""

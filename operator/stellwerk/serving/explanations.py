@@ -22,6 +22,7 @@ import orjson
 from aiohttp import web
 
 from stellwerk.answers.answer import Kind, codec
+from stellwerk.answers.observed import ObservedPage
 from stellwerk.answers.pod import names_near
 from stellwerk.answers.queue import BY_CONTROLLER
 from stellwerk.answers.what_if import Supposition, WhatIf
@@ -162,6 +163,7 @@ class ExplanationRoutes:
         self.table.get("/decisions")(self._decisions)
         self.table.get("/profiles")(self._profiles)
         self.table.get("/shadow/{profile}")(self._shadow)
+        self.table.get("/observed")(self._observed)
         self.table.get("/nodes")(self._nodes)
         self.table.get("/openapi/v3")(self._openapi)
         self.table.post("/what-if")(self._what_if)
@@ -310,6 +312,22 @@ class ExplanationRoutes:
             if found is None:
                 raise web.HTTPNotFound(text=f'"{name}" shadows no profile\n')
             return found
+
+        return await self._answer(request, steps)
+
+    async def _observed(self, request: web.Request) -> web.Response:
+        asked, (name,) = self._explanations, _asked(request, "profile")
+        limit = _page(request).limit
+
+        def steps() -> Steps[ObservedPage]:
+            found = []
+            for each in asked.observed(limit):
+                yield
+                if not name or name in {each.name, each.scheduler_name}:
+                    found.append(each)
+            if name and not found:
+                raise web.HTTPNotFound(text=f'no profile "{name}" observes another scheduler\n')
+            return ObservedPage(items=found)
 
         return await self._answer(request, steps)
 
