@@ -15,6 +15,7 @@ from stellwerk.framework.types import Code, Status
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
+from tests.support.pod_groups import make_group, make_member
 from tests.support.scripted_plugins import Script, installed
 
 NAME = "stellwerk"
@@ -169,27 +170,37 @@ async def test_pods_in_the_queue_are_the_other_schedulers_and_come_back() -> Non
         assert world.node_of("huge") is None
 
 
+class Deletions:
+    """Deletions of pods that the API server does not answer until it is told to."""
+
+    def __init__(self, world: InProcess) -> None:
+        self.reached, self._answer = asyncio.Event(), asyncio.Event()
+        self._delete = world.client.delete_pod
+        world.client.delete_pod = self._held  # type: ignore[method-assign]
+
+    async def _held(self, namespace: str, name: str, uid: str) -> bool:
+        self.reached.set()
+        await self._answer.wait()
+        return await self._delete(namespace, name, uid)
+
+    def answer(self) -> None:
+        """Answer them all."""
+        self._answer.set()
+
+
 async def test_victims_that_are_left_stay() -> None:
     async with running() as world:
         await begun(world)
         low = [pod(name, priority=0) for name in ("low-1", "low-2")]
         world.apply(*low)
         await eventually(lambda: all(world.node_of(name) for name in ("low-1", "low-2")))
-        held, reached = asyncio.Event(), asyncio.Event()
-        delete = world.client.delete_pod
-
-        async def slow(namespace: str, name: str, uid: str) -> bool:
-            reached.set()
-            await held.wait()
-            return await delete(namespace, name, uid)
-
-        world.client.delete_pod = slow  # type: ignore[method-assign]
+        deletions = Deletions(world)
         world.apply(make_pod("high", scheduler_name=NAME, cpu="2", priority=1000))
-        await reached.wait()
+        await deletions.reached.wait()
         edit(world, 2, "Observe")
-        await quiet()
-        held.set()
         written = Written(world)
+        await quiet()
+        deletions.answer()
         await quiet()
         assert all(
             "deletionTimestamp" not in world.pod(name)["metadata"] for name in ("low-1", "low-2")
@@ -197,3 +208,31 @@ async def test_victims_that_are_left_stay() -> None:
         assert not world.operator.world.preempting
         written.check_nothing()
         assert place(world, "high") in {Place.OBSERVED, Place.UNSCHEDULABLE}
+
+
+async def test_victims_of_a_group_that_are_left_stay_and_its_status_is_not_written() -> None:
+    async with running() as world:
+        world.apply(make_node("n1", cpu="2"), make_profile(NAME, gangScheduling=True))
+        world.apply(make_group("g", 2, priority=100))
+        victims = [f"v{number}" for number in range(2)]
+        world.apply(*(make_pod(name, cpu="1", node_name="n1", priority=0) for name in victims))
+        deletions = Deletions(world)
+        members = [f"p{number}" for number in range(2)]
+        world.apply(
+            *(
+                make_member(name, "g", cpu="1", priority=100, scheduler_name=NAME)
+                for name in members
+            )
+        )
+        await deletions.reached.wait()
+        world.apply(make_profile(NAME, generation=2, mode="Observe", gangScheduling=True))
+        written = Written(world)
+        await quiet()
+        deletions.answer()
+        await quiet()
+        written.check_nothing()
+        assert not world.operator.world.preempting
+        for name in victims:
+            assert "deletionTimestamp" not in world.pod(name)["metadata"]
+        for name in members:
+            assert place(world, name) in {Place.OBSERVED, Place.UNSCHEDULABLE}

@@ -127,7 +127,7 @@ def test_an_observer_is_the_same_by_chart_and_overlay(tmp_path: Path) -> None:
     del overlay["Namespace", "", NAMESPACE]
     assert "--observe" in deployed(overlay)["containers"][0]["args"]
     chart = rendered("observe=true")
-    profile = ROOT / "manifests" / "profiles" / "optional" / "observe-default-scheduler.yaml"
+    profile = ROOT / "manifests" / "overlays" / "observe" / "profile.yaml"
     (made,) = parsed(profile.read_text())
     observed = chart.pop(("SchedulerProfile", "", "default-scheduler"))
     # The profile stays when the value is set back, and goes on observing.
