@@ -355,7 +355,8 @@ class Operator:
         if not observe_only:
             await ensure_profile(self.loader, self._client, self.handlers)
         logger.info(
-            "serving %s with %d nodes",
+            "%s %s with %d nodes",
+            "observing" if observe_only else "serving",
             ", ".join(sorted(self.world.profiles.served)) or "no profile",
             sum(1 for _ in self.world.cache.nodes()),
         )
