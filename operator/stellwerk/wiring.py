@@ -354,12 +354,12 @@ class Operator:
         observe_only = self.loader.permission.observe_only
         if not observe_only:
             await ensure_profile(self.loader, self._client, self.handlers)
-        logger.info(
-            "%s %s with %d nodes",
-            "observing" if observe_only else "serving",
-            ", ".join(sorted(self.world.profiles.served)) or "no profile",
-            sum(1 for _ in self.world.cache.nodes()),
-        )
+        served = ", ".join(sorted(self.world.profiles.served)) or "no profile"
+        nodes = sum(1 for _ in self.world.cache.nodes())
+        if observe_only:
+            logger.info("observing %s with %d nodes", served, nodes)
+        else:
+            logger.info("serving %s with %d nodes", served, nodes)
         if observe_only:
             await self.scheduler.run()
             return
