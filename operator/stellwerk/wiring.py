@@ -50,7 +50,7 @@ from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.observers.audit import Audit
-from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
+from stellwerk.scheduler.observers.audit_rounds import AUDIT_PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     DeviceCounters,
@@ -96,7 +96,7 @@ class OperatorSettings:
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """The longest call of a plugin that does not come with Stellwerk."""
-    audit_seconds: float = PERIOD_SECONDS
+    audit_seconds: float = AUDIT_PERIOD_SECONDS
     """The time between two comparisons of cache and queue with the API, and repairs; 0: never."""
     foreign_share: float = DEFAULT_SHARE
     """The share of the scheduler's time for foreign plugins and extenders of one profile."""

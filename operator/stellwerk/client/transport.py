@@ -50,7 +50,7 @@ _REPORTS_LATE_SECONDS: Final = 0.01
 """Latency above which conditions and events are late. A binding that is sent then would wait as
 long in the API server, so they give way earlier than MIN_LATE_SECONDS."""
 
-MAX_LINE_BYTES: Final = 20 << 20
+MAX_STREAM_LINE_BYTES: Final = 20 << 20
 """Bytes of a line of a stream. An API server takes objects of 3 MiB, and writes one byte (`<`) in
 six: 18 MiB. A longer line is no event of one, and is not held."""
 
@@ -499,7 +499,7 @@ async def lines_of(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
     lines end with an error at half a MiB, which an object may have.
 
     Raises:
-        AnswerTooLarge: a line is longer than `MAX_LINE_BYTES`.
+        AnswerTooLarge: a line is longer than `MAX_STREAM_LINE_BYTES`.
     """
     begun = bytearray()
     async for piece in content.iter_any():
@@ -513,8 +513,8 @@ async def lines_of(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
             if line:
                 yield line
         begun += piece[start:]
-        if len(begun) > MAX_LINE_BYTES:
-            most = f"a line has more than {MAX_LINE_BYTES >> 20} MiB"
+        if len(begun) > MAX_STREAM_LINE_BYTES:
+            most = f"a line has more than {MAX_STREAM_LINE_BYTES >> 20} MiB"
             raise AnswerTooLarge("read a watch", HTTPStatus.OK, "LineTooLong", most)
     if begun:
         yield bytes(begun)

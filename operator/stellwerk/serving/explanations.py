@@ -33,7 +33,7 @@ from stellwerk.explain.lists.nodes import NodesAsked, explain_node, nodes_page
 from stellwerk.explain.lists.owned_pods import owned_pods
 from stellwerk.explain.lists.page import (
     DEFAULT_ENTRIES,
-    MAX_ENTRIES,
+    MAX_ENTRIES_PER_PAGE,
     Page,
     PodsAsked,
     natural_order,
@@ -456,8 +456,10 @@ def _page(request: web.Request) -> Page:
         offset = int(request.query.get("offset", 0))
     except ValueError as error:
         raise web.HTTPBadRequest(text="limit and offset must be numbers\n") from error
-    if not (0 < limit <= MAX_ENTRIES and offset >= 0):
-        raise web.HTTPBadRequest(text=f"limit must be 1 to {MAX_ENTRIES}, offset at least 0\n")
+    if not (0 < limit <= MAX_ENTRIES_PER_PAGE and offset >= 0):
+        raise web.HTTPBadRequest(
+            text=f"limit must be 1 to {MAX_ENTRIES_PER_PAGE}, offset at least 0\n"
+        )
     return Page(limit, offset)
 
 
