@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from stellwerk.answers.observed import ObservedProfile
-from stellwerk.observing.trailing import VICTIMS
+from stellwerk.observing.trailing import OPEN_CLAIMS, VICTIMS
+from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import HIGH_PRIORITY, KINDS, posted_node, posted_pod
@@ -99,13 +100,15 @@ def test_a_pod_that_evicted_others_is_not_comparable() -> None:
 
 def test_members_of_a_group_are_compared_one_by_one_and_the_group_is_not_written() -> None:
     async def flow(clock: VirtualClock) -> ObservedProfile:
-        async with observed_cluster(clock, *nodes(4)) as (world, observing):
-            world.apply(make_group("gang", 3))
+        async with observed_cluster(clock, *nodes(4), gates=GANGS) as (world, observing):
+            gangs = {"spec": {"gangScheduling": True}}
+            world.patch("schedulerprofiles", OBSERVED, gangs, "scheduling.stellwerk.dev")
             members = [
                 make_member(f"member-{number}", "gang", cpu="1", scheduler_name=OBSERVED)
                 for number in range(3)
             ]
-            world.apply(*members)
+            group = {**make_group("gang", 3), "apiVersion": "scheduling.k8s.io/v1beta1"}
+            world.apply(group, *members)
             await world.settle()
             found = await observing.compared(3)
             check_nothing_written(observing)
@@ -113,3 +116,47 @@ def test_members_of_a_group_are_compared_one_by_one_and_the_group_is_not_written
 
     found = run_skipping(flow)
     assert found.counts.equal + found.counts.not_comparable == 3, found.comparisons
+
+
+def test_a_pod_whose_volume_is_chosen_with_its_node_is_not_comparable() -> None:
+    waiting = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "late"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {
+            "storageClassName": "late",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "disk"},
+        "spec": {
+            "storageClassName": "late",
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/disk"},
+        },
+    }
+
+    async def flow(clock: VirtualClock) -> ObservedProfile:
+        async with observed_cluster(clock, *nodes(4)) as (world, observing):
+            world.apply(waiting, volume, claim)
+            created = pod("basic", 0)
+            mounted = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+            created["spec"]["volumes"] = [mounted]
+            world.apply(created)
+            await world.until(lambda: world.node_of(created["metadata"]["name"]))
+            return await observing.compared(1)
+
+    found = run_skipping(flow)
+    assert found.incomparable[0].reason == OPEN_CLAIMS

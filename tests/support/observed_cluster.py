@@ -124,13 +124,15 @@ class ObservingOperator:
 async def observed_cluster(
     clock: VirtualClock,
     *nodes: JsonObject,
+    gates: frozenset[str] | None = None,
     **spec: Any,
 ) -> AsyncIterator[tuple[VirtualCluster, ObservingOperator]]:
     """A cluster whose default-scheduler is one operator, and which another one observes.
 
-    `spec` has fields of the profile that observes.
+    `gates` are of the cluster; `spec` has fields of the profile that observes.
     """
-    async with open_virtual_cluster(clock, nodes, ClusterOptions(heartbeats=False)) as world:
+    options = ClusterOptions(seed=1, heartbeats=False, feature_gates=gates)
+    async with open_virtual_cluster(clock, nodes, options) as world:
         observed = make_profile("observed", OBSERVED, mode="Observe", **spec)
         observed["metadata"]["labels"] = {OPERATOR_LABEL: _NAME}
         world.apply(observed)
