@@ -27,6 +27,7 @@ from stellwerk.observing.trailing import (
     FAILED,
     TOO_MANY,
     Binding,
+    Compared,
     Reading,
     Trail,
     TrailingWorld,
@@ -51,7 +52,7 @@ MAX_WAIT_SECONDS: Final = 1.0
 explanations decide when somebody asks."""
 BUSY_PAUSE_SECONDS: Final = 0.002
 """Pause while the scheduling loop is in the middle of a decision, and has the snapshot."""
-MAX_PAUSE_SECONDS: Final = 1.0
+MAX_OBSERVER_PAUSE_SECONDS: Final = 1.0
 """Longest pause before the next change is looked at."""
 
 
@@ -285,29 +286,33 @@ class Observer:
                 continue
             early_seconds = due_seconds - clock.monotonic()
             if early_seconds > 0:
-                await asyncio.sleep(min(early_seconds, MAX_PAUSE_SECONDS))
+                await asyncio.sleep(min(early_seconds, MAX_OBSERVER_PAUSE_SECONDS))
                 continue
             if isinstance(trail.changes[0], Binding):
                 await _written_ahead(trail.copy)
-            with slices.working():
-                self._take(trail)
-            await slices.pass_on()
+            await self._take(trail, slices)
 
-    def _take(self, trail: Trail) -> None:
+    async def _take(self, trail: Trail, slices: _Slices) -> None:
         """Take the first change, if there is one; count it if it is a binding."""
         if not trail.changes:
             return
         change = trail.changes[0]
+        steps = trail.take(self._observing, self._show_shadows)
         try:
-            found = trail.take(self._observing, self._show_shadows)
+            while True:
+                with slices.working():
+                    next(steps)
+                await slices.pass_on()
+        except StopIteration as ended:
+            found: Compared | None = ended.value
         except Exception as failure:
             if not isinstance(change, Binding):
                 raise
             self._log_once(change.profile_name, f"cannot compare {change.pod.key}", failure)
-            self._put(change, None, FAILED)
-            return
+            found = Compared(change, None, FAILED)
         if found is not None:
             self._put(found.binding, found.comparison, found.incomparable)
+        await slices.pass_on()
 
     def _observing(self, scheduler_name: str) -> ServedProfile | None:
         """The profile that observes a schedulerName; None: none does any more."""

@@ -36,13 +36,11 @@ MAX_DAYS: Final = 31
 MAX_COMPARISONS: Final = 1000
 """Last comparisons that are kept: 1 KiB each. Those that are equal are kept as well: a reader sees
 what an answer was made of."""
-MAX_REASONS: Final = 200
+MAX_TALLIED_REASONS: Final = 200
 """Reasons that are counted by themselves. Further ones count as OTHER_REASONS of their plugin."""
 OTHER_REASONS: Final = "other reasons"
 MAX_LATENCIES: Final = 10_000
 """Last latencies, of which the quantiles are made: 8 bytes each."""
-MAX_BEST_NODES: Final = 5
-"""Best nodes that a comparison names."""
 MAX_PLUGINS: Final = 20
 """Plugins that a comparison names."""
 _MAX_REASON_CHARACTERS: Final = 300
@@ -107,7 +105,7 @@ class Tally:
         largest = comparison.plugins[0] if comparison.plugins else None
         plugin = comparison.rejected_by or ("" if largest is None else largest.plugin)
         key = plugin, comparison.reason[:_MAX_REASON_CHARACTERS]
-        if key not in self._reasons and len(self._reasons) >= MAX_REASONS:
+        if key not in self._reasons and len(self._reasons) >= MAX_TALLIED_REASONS:
             key = plugin, OTHER_REASONS
         counted = self._reasons.setdefault(key, _Reason())
         counted.count += 1
@@ -203,9 +201,9 @@ def _described(
         pod=pod.key,
         node=pod.node_name,
         result=result,
-        best_nodes=list(comparison.best_nodes[:MAX_BEST_NODES]),
-        best=len(comparison.best_nodes),
-        feasible=comparison.feasible,
+        best_nodes=list(comparison.best_nodes),
+        best=comparison.best,
+        feasible=comparison.decision.feasible,
         total=comparison.total,
         best_total=comparison.best_total,
         plugin=named,
