@@ -174,8 +174,9 @@ class SubmitGroupResult:
         caller.
         """
         results = decision.attempt.results
-        taken.remaining = RemainingMembers(decision, taken.profile.compatibility)
-        again = [taken.queued[each.pod.uid] for each in taken.remaining.again]
+        remaining = RemainingMembers(decision, taken.profile.compatibility)
+        again = [taken.queued[each.pod.uid] for each in remaining.again]
+        taken.remaining = remaining if again or remaining.results else None
         taken.members.room_refused = ""
         placed = [each for each in results if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
@@ -189,7 +190,7 @@ class SubmitGroupResult:
             queued = taken.queued[result.pod.uid]
             self._record_result(result, taken.profile)
             if result.assumed is None:
-                if queued not in again and result.pod.uid not in taken.remaining.uids:
+                if queued not in again and result.pod.uid not in remaining.uids:
                     self.requeue_failed(taken, queued, result.failure)
                 continue
             self.records.put(taken.records[result.pod.uid])

@@ -31,9 +31,10 @@ PREEMPTED_BY_GROUP: Final = "not eligible due to workload aware preemption enabl
 HAS_CONSTRAINTS: Final = "not eligible due to placement-based pod group scheduling limitation"
 
 
-@dataclass(frozen=True, slots=True)
+# Made for each group or member: a frozen dataclass takes four times as long to make, 1 to 2 µs.
+@dataclass(slots=True)
 class GroupContext:
-    """The World and the profile by which members are placed."""
+    """The World and the profile by which members are placed. Treat as immutable."""
 
     world: World
     profile: ServedProfile
@@ -82,9 +83,9 @@ class EarlyEnd:
         return bool(attempt.gave_up)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MemberRequest:
-    """A member to be decided on the World as it is when the question is answered.
+    """A member to be decided on the World as it is when the question is answered. Immutable.
 
     Whatever makes the decision calls `prepare` before, without waiting for anything in between.
     """
@@ -195,9 +196,9 @@ class Refusals:
             self.by_uid[uid] = self.by_uid.get(uid, frozenset()) | filters
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GroupRequest:
-    """A group that is to be decided, and the judge of its attempts.
+    """A group that is to be decided, and the judge of its attempts. Treat as immutable.
 
     `group_request.request_for` makes it. It stays in this module, because what makes it imports the
     group's decision, which imports this module.
