@@ -174,11 +174,12 @@ class SubmitGroupResult:
         caller.
         """
         results = decision.attempt.results
-        remaining = RemainingMembers(decision, taken.profile.compatibility)
-        again = [taken.queued[each.pod.uid] for each in remaining.again]
-        taken.remaining = remaining if again or remaining.results else None
-        taken.members.room_refused = ""
         placed = [each for each in results if each.assumed is not None]
+        left = set[str]()
+        if len(placed) < len(results):
+            taken.remaining = remaining = RemainingMembers(decision, taken.profile.compatibility)
+            left = remaining.uids.union(each.pod.uid for each in remaining.again)
+        taken.members.room_refused = ""
         needed = decision.request.needed if decision.request.group.is_gang else 1
         permit = None
         if needed > 1:
@@ -190,7 +191,7 @@ class SubmitGroupResult:
             queued = taken.queued[result.pod.uid]
             self._record_result(result, taken.profile)
             if result.assumed is None:
-                if queued not in again and result.pod.uid not in remaining.uids:
+                if result.pod.uid not in left:
                     self.requeue_failed(taken, queued, result.failure)
                 continue
             self.records.put(taken.records[result.pod.uid])

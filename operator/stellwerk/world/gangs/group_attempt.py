@@ -306,8 +306,7 @@ def _place_each(
             continue
         # A member that is like a refused one gets its answer without a decision, until another
         # member is placed: that may change what affinity says.
-        key = None if nodes else likeness(pod)
-        known = refused.get(key) if key is not None else None
+        known = refused.get(likeness(pod)) if refused and not nodes else None
         if known is not None:
             attempt.results.append(MemberResult(pod, state, failure=known.failure))
             continue
@@ -333,7 +332,7 @@ def _place_each(
         elif not decision.failure.rejected:
             attempt.broken = decision.failure.message
             return
-        elif key is not None and is_about_spec(decision):
+        elif not nodes and (key := likeness(pod)) is not None and is_about_spec(decision):
             refused[key] = result
     if early_end is not None:
         # It notes the reason in the attempt.

@@ -17,7 +17,7 @@ which they were created, so that what came later and has their priority goes aft
 import heapq
 import math
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.models.pod import PodInfo
@@ -46,7 +46,9 @@ _ON_ITS_WAY = frozenset((Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF))
 def gang_args(profile: ServedProfile) -> GangSchedulingArgs:
     """The arguments of GangScheduling in a profile; the defaults where it lacks the plugin."""
     args = profile.loaded.args.get(GANG_SCHEDULING)
-    return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
+    if args is None:
+        return GangSchedulingArgs.model_validate({})
+    return cast("GangSchedulingArgs", args)
 
 
 def queue_of(world: World, members: GroupMembers) -> GroupQueue | None:
