@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MAX_HEAD_BYTES: Final = 64 * 1024
 """Bytes of an answer's head; what is longer is no answer of an API server."""
-_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_MAX_WRITE_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """Bytes of an answer's body; these are answers to writes, an object each."""
 _MAX_IDLE_SECONDS: Final = 60.0
 """Time after which an idle connection is not used again: the API server closes it some time later,
@@ -291,7 +291,7 @@ def _body(
     status: int, headers: dict[bytes, bytes], received: bytes, start: int
 ) -> tuple[bytes, bool] | None:
     """Return the body, and whether nothing follows it; None while it is incomplete."""
-    if len(received) - start > _MAX_ANSWER_BYTES:
+    if len(received) - start > _MAX_WRITE_ANSWER_BYTES:
         raise ValueError("the answer is too long")
     if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
         return _chunks(received, start)

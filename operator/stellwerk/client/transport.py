@@ -38,6 +38,7 @@ from stellwerk_kube.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from stellwerk.client.allowed_writes import AllowedWrites
     from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
     from stellwerk.metrics import Metrics
@@ -49,7 +50,7 @@ _REPORTS_LATE_SECONDS: Final = 0.01
 """Latency above which conditions and events are late. A binding that is sent then would wait as
 long in the API server, so they give way earlier than MIN_LATE_SECONDS."""
 
-MAX_LINE_BYTES: Final = 20 << 20
+MAX_STREAM_LINE_BYTES: Final = 20 << 20
 """Bytes of a line of a stream. An API server takes objects of 3 MiB, and writes one byte (`<`) in
 six: 18 MiB. A longer line is no event of one, and is not held."""
 
@@ -113,8 +114,14 @@ class Transport:
         jitter: Callable[[], float],
         retry: RetryPolicy,
         fence: Fence,
+        allowed_writes: AllowedWrites | None = None,
     ) -> None:
-        """Open no connection yet; `jitter` returns a number in [0, 1) and spreads retries."""
+        """Open no connection yet.
+
+        `jitter` returns a number in [0, 1) and spreads retries. `allowed_writes` are those of a
+        process that only observes; None: all.
+        """
+        self.allowed_writes = allowed_writes
         self.server = credentials.server
         self._clock = clock
         self._jitter = jitter
@@ -163,6 +170,9 @@ class Transport:
             ApiError: the request was refused, or never answered. Its `earlier` is the failed
                 attempt before it, if there was one.
         """
+        if self.allowed_writes is not None:
+            act = request.act or f"{request.method} {request.path}"
+            self.allowed_writes.check(request.method, request.path, request.body, act)
         wire = _Wire.of(request)
         last = attempts or self._retry.attempts
         give_up_at_seconds = self._clock.monotonic() + self._retry.patience_seconds
@@ -489,7 +499,7 @@ async def lines_of(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
     lines end with an error at half a MiB, which an object may have.
 
     Raises:
-        AnswerTooLarge: a line is longer than `MAX_LINE_BYTES`.
+        AnswerTooLarge: a line is longer than `MAX_STREAM_LINE_BYTES`.
     """
     begun = bytearray()
     async for piece in content.iter_any():
@@ -503,8 +513,8 @@ async def lines_of(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
             if line:
                 yield line
         begun += piece[start:]
-        if len(begun) > MAX_LINE_BYTES:
-            most = f"a line has more than {MAX_LINE_BYTES >> 20} MiB"
+        if len(begun) > MAX_STREAM_LINE_BYTES:
+            most = f"a line has more than {MAX_STREAM_LINE_BYTES >> 20} MiB"
             raise AnswerTooLarge("read a watch", HTTPStatus.OK, "LineTooLong", most)
     if begun:
         yield bytes(begun)

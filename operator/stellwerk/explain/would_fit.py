@@ -228,7 +228,7 @@ _MAX_PODS_LEAVING: Final = 16
 """Pods of one node that are deleted together in one try."""
 _MAX_CHANGES_PER_PLUGIN: Final = 2
 """Changes of each plugin that are combined with those of others, the cheapest first."""
-_MAX_SHOWN_NODES: Final = 5
+_MAX_NODES_PER_SUGGESTION: Final = 5
 """Nodes that a suggestion names of those that would take the pod."""
 _SPREAD: Final = "PodTopologySpread"
 _DOMAIN_PLUGINS: Final = frozenset({"InterPodAffinity", _SPREAD})
@@ -507,7 +507,7 @@ class WouldFit:
             rows = np.flatnonzero(fits)
             if not len(rows):
                 return False
-            names = tuple(self._snapshot.names(rows[:_MAX_SHOWN_NODES].tolist()))
+            names = tuple(self._snapshot.names(rows[:_MAX_NODES_PER_SUGGESTION].tolist()))
         self._proofs.append(Proof(changes, len(rows), names, closed))
         return True
 
@@ -677,6 +677,6 @@ class _Tries:
             text=" and ".join(edit.text for edit in edits),
             changes=changes,
             feasible_nodes=len(rows),
-            nodes=self._world.cache.snapshot.names(rows[:_MAX_SHOWN_NODES].tolist()),
+            nodes=self._world.cache.snapshot.names(rows[:_MAX_NODES_PER_SUGGESTION].tolist()),
             alternatives=[],
         )

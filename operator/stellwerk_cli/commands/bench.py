@@ -23,7 +23,7 @@ from stellwerk_cli.commands.arguments import check_embedded_cluster, seconds
 from stellwerk_cli.commands.bench_objects import (
     ID_BYTES,
     LABEL,
-    MAX_NODES,
+    MAX_BENCH_NODES,
     NAMESPACES,
     NODES,
     Left,
@@ -79,7 +79,7 @@ _HARMLESS_PROVIDERS: Final = ("kind://", "k3s://")
 _UNINITIALIZED: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 _PODS_PER_NODE: Final = 10
 """Pods of every workload that fit on a node which takes more than one."""
-MAX_PODS: Final = 1_000_000
+MAX_BENCH_PODS: Final = 1_000_000
 """The largest number of pods, and of pods a second: more than a cluster holds."""
 _POLL_SECONDS: Final = 0.2
 _START_SECONDS: Final = 60.0
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"{', '.join(WORKLOADS)}; may be repeated (default: all of them)",
     )
-    for name, count, largest in (("nodes", 200, MAX_NODES), ("pods", 1000, MAX_PODS)):
+    for name, count, largest in (("nodes", 200, MAX_BENCH_NODES), ("pods", 1000, MAX_BENCH_PODS)):
         parser.add_argument(
             f"--{name}",
             type=WholeNumber(1, largest),
@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument(
         "--rate",
-        type=WholeNumber(1, MAX_PODS),
+        type=WholeNumber(1, MAX_BENCH_PODS),
         metavar="PODS",
         help="pods to create per second (default: all at once)",
     )

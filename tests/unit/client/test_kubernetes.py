@@ -293,7 +293,7 @@ async def test_an_answer_that_is_packed_is_not_unpacked(
 async def test_an_answer_without_end_is_cut_off_and_not_asked_for_again(
     api: FakeApi, client: KubernetesClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "MAX_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(credentials, "MAX_READ_ANSWER_BYTES", 1 << 20)
     api.answers.extend([Answer(200, "x" * (2 << 20)), Answer(200, {"a": "y" * (1 << 19)})])
     with pytest.raises(AnswerTooLarge, match="cannot GET /x: 200 the answer has more than 1 MiB"):
         await client.get("/x")

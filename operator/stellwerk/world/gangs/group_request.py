@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.framework.handle import milliseconds
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import WORKLOAD_API
 from stellwerk.world.gangs.group_attempt import GroupAttempt, GroupRequest
@@ -136,6 +137,7 @@ def request_for(
     """The request of a group with an object for its `pending` members, tried in this order."""
     assert members.group is not None  # noqa: S101 callers look
     reserves = reserves_capacity(world, profile, members)
+    reads_time = profile.framework.reads_time
     return GroupRequest(
         members.group,
         pending,
@@ -147,6 +149,7 @@ def request_for(
         members.ending,
         known_to_end=known_to_end(world, profile, members.key.namespace) if reserves else None,
         keeps_part=may_keep_part(world, profile, members),
+        moment_seconds=milliseconds(world.clock.now) / 1000 if reads_time else None,
     )
 
 
