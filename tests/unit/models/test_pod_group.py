@@ -84,7 +84,7 @@ def test_what_cannot_be_used_changes_nothing_and_is_named(
     ],
 )
 def test_a_group_is_tried_again_if_it_asks_for_fewer_or_something_else(
-    change: dict[str, Any], helps: bool
+    change: dict[str, Any], *, helps: bool
 ) -> None:
     before = make_group("g", 3)
     after = before | change
