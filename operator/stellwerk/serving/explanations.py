@@ -294,7 +294,8 @@ class ExplanationRoutes:
         text, node = _asked(request, "q", "node")
         wanted = PodsAsked(text, node=node)
         return await self._answer(
-            request, lambda: decisions_page(asked.world, asked.records, page, wanted)
+            request,
+            lambda: decisions_page(asked.world, asked.records, page, wanted, asked.observed),
         )
 
     async def _profiles(self, request: web.Request) -> web.Response:

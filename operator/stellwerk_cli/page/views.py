@@ -35,7 +35,7 @@ from stellwerk.answers.devices import (
 )
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
-from stellwerk.answers.observed import ObservedPage
+from stellwerk.answers.observed import CLASS_WORDS, ONE_STEP, ObservedPage
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.profiles import ProfilesPage, ServingProfile
 from stellwerk.answers.queue import (
@@ -48,6 +48,7 @@ from stellwerk.answers.queue import (
 from stellwerk.answers.search import FoundObject, SearchPage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
+from stellwerk.answers.words import latency, percent
 from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.troubleshooting import Section, entry_of, sections
@@ -171,6 +172,10 @@ FOLLOW_SLOWLY_SECONDS: Final = 10
 RANGES: Final = {"5m": "5 minutes", "1h": "1 hour", "all": "12 hours"}
 """Ranges of the charts: the operator's name → words."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
+_MAX_COMPARISONS: Final = 1000
+"""Comparisons that are asked for: as many as an operator keeps of a profile."""
+_NOT_ALIKE: Final = frozenset({"differs", "foundNone"})
+"""Classes of bindings that are listed unless the address asks for another one."""
 _NO_API: Final = "this page cannot reach the API server"
 
 
@@ -419,6 +424,7 @@ class Views:
             web.get("/owners/{namespace}/{kind}/{name}", self._shown(self._owner)),
             web.get("/profiles", self._shown(self._profiles)),
             web.get("/profiles/{name}", self._shown(self._profile)),
+            web.get("/observed", self._shown(self._observed)),
             web.get("/search", self._shown(self._search)),
             web.get("/pods/{namespace}/{name}", self._shown(self._pod)),
             web.get("/help", self._shown(self._help)),
@@ -621,6 +627,30 @@ class Views:
             no_history=no_history,
             can_try=spec is not None,
             trial=trial,
+        )
+
+    async def _observed(self, request: web.Request) -> web.Response:
+        """The comparison with each observed scheduler, of whose bindings one class may be open."""
+        wanted = request.query.get("result", "")
+        wanted = wanted if wanted in CLASS_WORDS else ""
+        path = f"/observed?limit={_MAX_COMPARISONS}"
+        observed = await self._answers.get(path, ObservedPage)
+        rows = {
+            each.name: [
+                one
+                for one in each.comparisons
+                if (one.result == wanted if wanted else one.result in _NOT_ALIKE)
+            ][:_ROWS_PER_PAGE]
+            for each in observed.items
+        }
+        return self._page(
+            request,
+            "observed.html",
+            answer=observed,
+            command=command("stellwerk", "observe", "report"),
+            observed=observed,
+            wanted=wanted,
+            rows=rows,
         )
 
     async def _tried(self, trial: WeightsTrial, spec: JsonObject, name: str) -> WeightsTrial:
@@ -994,6 +1024,8 @@ def _environment() -> Environment:
         "queue_words": lambda queue: _QUEUE_WORDS.get(queue, queue),
         "holders_of": holders_of,
         "milliseconds": milliseconds,
+        "percent_of": percent,
+        "latency": latency,
         "json": lambda value: orjson.dumps(value).decode(),
         "device_path": _device_path,
         "lines": _lines,
@@ -1013,6 +1045,8 @@ def _environment() -> Environment:
         "chart_size": (WIDTH, HEIGHT),
         "queues": QUEUES,
         "negative_conditions": _NEGATIVE,
+        "class_words": CLASS_WORDS,
+        "one_step": ONE_STEP,
         "zone_label": "topology.kubernetes.io/zone",
         "shell": command,
         "entry_of": entry_of,

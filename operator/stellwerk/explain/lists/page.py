@@ -86,7 +86,11 @@ class PodsAsked:
 
     def got(self, record: DecisionRecord) -> bool:
         """Whether a pod that got a node is wanted."""
-        return self.text in record.key and self.node in {"", record.node_name}
+        return self.is_bound(record.key, record.node_name)
+
+    def is_bound(self, key: str, node_name: str) -> bool:
+        """Whether a pod that is on a node is wanted; `key`: NAMESPACE/NAME."""
+        return self.text in key and self.node in {"", node_name}
 
     def _is_named(self, pod: PodInfo) -> bool:
         """Whether name, namespace and labels of a pod are wanted."""
