@@ -3,8 +3,9 @@
 Event handlers add, update and remove; the scheduler assumes and forgets; `update_snapshot` writes
 the changed rows before each cycle. Invariant: a pod counts on exactly one node, and on that node
 until it is deleted, forgotten, or confirmed on another one. Neither time nor the end of its node
-changes that: `scheduler.binding_outcomes` asks the API about a pod that is assumed for long. Keys
-are uids, because the events of a re-created pod may arrive before the deletion of the old one, and
+changes that: `scheduler.binding_outcomes` asks the API about a pod that is assumed for long. Who
+changes the cache also wakes the pods that the change may help; the cache knows no queue. Keys are
+uids, because the events of a re-created pod may arrive before the deletion of the old one, and
 both have one name.
 """
 

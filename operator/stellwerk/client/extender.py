@@ -4,6 +4,11 @@
 have Go's field names, unused fields are null; `extender_answers` reads what comes back.
 Invariant: a call ends within the extender's timeout, opening a connection included, with an answer
 of the promised type or an ExtenderError; no redirect is followed, and no text shows a password.
+
+An answer that comes later is not read: its connection is closed. After three time-outs in a row the
+calls fail at once, but for one in ten seconds (`CircuitBreaker`). A call whose connection was
+closed is made once more, except a binding. `scheduler.extenders.profile_extenders` decides what a
+failure means to the pod.
 """
 
 from __future__ import annotations

@@ -354,7 +354,7 @@ class CycleState:
         """Plugins whose PreBindPreFlight answered Skip."""
         self.preemption_obstacle: str | None = None
         """The reason why the pod, decided with its group, does not preempt by itself; empty: there
-        is none. None: the pod is decided alone, and DefaultPreemption finds out."""
+        is none. None: the pod is decided alone, and preemption finds out itself."""
         self.shares_volumes = False
         """Whether VolumeBinding lets a group's member go elsewhere than to the node that another
         member, placed in the same attempt, has chosen for a claim which they share."""

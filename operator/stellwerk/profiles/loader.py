@@ -6,7 +6,10 @@ their frameworks (`ProfileFrameworks`) and are written into the World's `Profile
 and decisions read; pods that wait follow (`ProfileMoves`). `ProfileStatusWriter` and
 `RevisionHistory` report the verdicts, which stand in the entries. Invariant: a schedulerName is
 served by the newest version that could be accepted of the profile that wins it; a bad edit changes
-nothing but the verdict, and no edit changes anything in the middle of a scheduling cycle.
+nothing but the verdict, and no edit changes anything in the middle of a scheduling cycle
+(`unchanged`). If a cycle is under way, or many objects wait, an object is judged later, by what it
+says then: edits that follow each other quickly cost one verdict. Pods that are being bound keep the
+version with which their attempt began.
 """
 
 import asyncio

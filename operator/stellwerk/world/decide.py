@@ -1,5 +1,9 @@
 """From a World and a pod to a Decision, and from a Decision to its Effects.
 
+Here the node is chosen (`choose`), also among equals (`_pick_of_equals`), a failure gets its reason
+(`reject`), a binding that failed is undone (`undo_binding`), and a preemptor waits for its victims
+(`last_victim_ended`). Which nodes are feasible and what they score is `framework`'s.
+
 `decide` is the scheduling cycle of a profile without extenders, and of `stellwerk decide`; with
 extenders, `scheduler.extenders` takes the same steps and puts what they answered between them, so
 that a recording which holds draws and answers can be replayed. `apply` assumes and reserves, or
