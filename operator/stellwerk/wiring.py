@@ -30,6 +30,7 @@ from stellwerk.handlers.rereading import Redelivery
 from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
+from stellwerk.observing.observer import Observer
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.default_profile import ensure_profile, keep_profile
 from stellwerk.profiles.history import RevisionHistory
@@ -131,8 +132,9 @@ class Operator:
         """Wire the parts; `numbers` makes a generator, from a profile's seed or from none."""
         self.metrics = metrics
         self._client = client
-        self.active = active = ActiveQueue()
-        self.world = _world(active, metrics, clock, options, numbers(None))
+        self.active, observed = ActiveQueue(), ActiveQueue()
+        active = self.active
+        self.world = _world(active, observed, metrics, clock, options, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
@@ -183,7 +185,9 @@ class Operator:
         self.profile_status = ProfileStatusWriter(
             self.world, self.loader, dispatcher, refused_sources=self.sources.refused_secrets
         )
-        self.scheduler = self._scheduler(active, dispatcher, options.max_pod_complexity)
+        self.scheduler = self._scheduler(
+            active, observed, dispatcher, options.max_pod_complexity, numbers
+        )
         self.audit = Audit(
             self.world,
             client,
@@ -252,9 +256,14 @@ class Operator:
         )
 
     def _scheduler(
-        self, active: ActiveQueue, dispatcher: APIDispatcher, max_pod_complexity: int
+        self,
+        active: ActiveQueue,
+        observed: ActiveQueue,
+        dispatcher: APIDispatcher,
+        max_pod_complexity: int,
+        numbers: Callable[[int | None], RandomNumbers],
     ) -> Scheduler:
-        """The way of a pod, from activeQ to its binding."""
+        """The way of a pod, from activeQ to its binding, and what observes beside it."""
         world, metrics = self.world, self.metrics
         failures = FailureHandler(world, dispatcher, metrics, self.preemption, self.without_profile)
         binding = BindingCycle(
@@ -279,6 +288,27 @@ class Operator:
             self.group_conditions,
         )
         self._schedule_one = schedule_one
+        scheduler = Scheduler(
+            world,
+            active,
+            schedule_one,
+            self.bindings,
+            binding,
+            self.preemption,
+            self.handlers,
+            self.profile_status,
+        )
+        self.observer = Observer(
+            world,
+            observed,
+            self.handlers,
+            self.loader,
+            metrics,
+            (self.guard, self.sources),
+            lambda: numbers(None),
+            scheduler,
+        )
+        scheduler.observing = self.observer.run
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -291,17 +321,9 @@ class Operator:
             self.loader.shadows.described,
             throttle.why_slow,
             max_pod_complexity,
+            self.observer.described,
         )
-        return Scheduler(
-            world,
-            active,
-            schedule_one,
-            self.bindings,
-            binding,
-            self.preemption,
-            self.handlers,
-            self.profile_status,
-        )
+        return scheduler
 
     def record_to(self, recording: Recording | None) -> None:
         """Take down what happens from now on, before anything has; without a recording nothing."""
@@ -339,12 +361,13 @@ class Operator:
 
 def _world(
     active: ActiveQueue,
+    observed: ActiveQueue,
     metrics: Metrics,
     clock: Clock,
     options: OperatorSettings,
     numbers: RandomNumbers,
 ) -> World:
-    """An empty World, whose queue feeds activeQ."""
+    """An empty World, whose queue feeds activeQ, and that of observed pods."""
     objects = IndexedObjectStore()
     profiles = Profiles(
         plugin_failure_counter(metrics),
@@ -361,6 +384,7 @@ def _world(
         observer=queue_metrics,
         wake=active.wake,
         max_unschedulable_seconds=options.max_unschedulable_seconds,
+        push_observed=observed.put_nowait,
     )
     queue_metrics.serve(queue)
     cache = Cache()
@@ -374,7 +398,9 @@ def _world(
         clock=clock,
         random=RecordedRandom(numbers),
         pod_groups=PodGroupStates(
-            lambda name: name in profiles.served, profiles.profile_name, cache.assumed_pods
+            lambda name: name in profiles.served and name not in profiles.observing,
+            profiles.profile_name,
+            cache.assumed_pods,
         ),
     )
 

@@ -157,7 +157,7 @@ class Cache:
         before = self._pods.get(pod.uid)
         self.assumed_pods.pop(pod.uid, None)
         if before is not None:
-            if _counts_alike(before, pod):
+            if counts_alike(before, pod):
                 self._replace(before, pod)
                 return before
             self._take(before)
@@ -325,7 +325,8 @@ class Cache:
         self.snapshot.write_records(record.name, record.pods)
 
 
-def _counts_alike(before: PodInfo, after: PodInfo) -> bool:
+def counts_alike(before: PodInfo, after: PodInfo) -> bool:
+    """Whether two states of a pod differ in nothing that its node counts."""
     return (
         before.node_name == after.node_name
         and before.spec is after.spec
