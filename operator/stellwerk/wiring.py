@@ -108,6 +108,8 @@ class OperatorSettings:
     """Files of extenders lie below it; None: none is read."""
     destinations: Destinations = EVERYWHERE
     """The addresses that profiles may have called."""
+    observe_only: bool = False
+    """Whether to schedule nothing, and to write nothing but the statuses of profiles."""
     name: str = ""
     """Profiles with it as their label are served; empty: those without one."""
     history_namespace: str | None = None
@@ -176,6 +178,7 @@ class Operator:
             options.max_pod_complexity,
         )
         self.loader.operator_name = options.name
+        self.loader.permission.observe_only = options.observe_only
         self.preemption = PreemptionExecutor(
             self.world, dispatcher, metrics, self.bindings, self.waiting_pods
         )
@@ -340,15 +343,23 @@ class Operator:
         return resource_metrics(self.gauges.pods())
 
     async def schedule(self, leading: asyncio.Event) -> None:
-        """Wait for the lists and the lease, make sure that there is a profile, and schedule."""
+        """Wait for the lists and the lease, make sure that there is a profile, and schedule.
+
+        A process that only observes makes no profile.
+        """
         await self.barrier.wait()
         await stand_by(self.world, self.active, leading)
-        await ensure_profile(self.loader, self._client, self.handlers)
+        observe_only = self.loader.permission.observe_only
+        if not observe_only:
+            await ensure_profile(self.loader, self._client, self.handlers)
         logger.info(
             "serving %s with %d nodes",
             ", ".join(sorted(self.world.profiles.served)) or "no profile",
             sum(1 for _ in self.world.cache.nodes()),
         )
+        if observe_only:
+            await self.scheduler.run()
+            return
         keeping = asyncio.create_task(
             keep_profile(self.loader, self._client, self.handlers), name="default profile"
         )

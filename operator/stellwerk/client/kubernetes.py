@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from stellwerk.client.allowed_writes import AllowedWrites
     from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
     from stellwerk.metrics import Metrics
@@ -81,6 +82,7 @@ class KubernetesClient(ClusterClient, EventSink):
         jitter: Callable[[], float],
         retry: RetryPolicy | None = None,
         fence: Fence | None = None,
+        allowed_writes: AllowedWrites | None = None,
     ) -> None:
         """Open no connection yet.
 
@@ -91,6 +93,7 @@ class KubernetesClient(ClusterClient, EventSink):
             jitter: returns a number in [0, 1); spreads retries.
             retry: how patient to be.
             fence: holds writes back while the lease is not held; open by default.
+            allowed_writes: those of a process that only observes; None: all.
         """
         self._transport = Transport(
             credentials,
@@ -99,6 +102,7 @@ class KubernetesClient(ClusterClient, EventSink):
             jitter=jitter,
             retry=retry or RetryPolicy(),
             fence=fence or open_fence(),
+            allowed_writes=allowed_writes,
         )
 
     async def __aenter__(self) -> Self:

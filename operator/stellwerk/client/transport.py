@@ -38,6 +38,7 @@ from stellwerk_kube.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from stellwerk.client.allowed_writes import AllowedWrites
     from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
     from stellwerk.metrics import Metrics
@@ -113,8 +114,14 @@ class Transport:
         jitter: Callable[[], float],
         retry: RetryPolicy,
         fence: Fence,
+        allowed_writes: AllowedWrites | None = None,
     ) -> None:
-        """Open no connection yet; `jitter` returns a number in [0, 1) and spreads retries."""
+        """Open no connection yet.
+
+        `jitter` returns a number in [0, 1) and spreads retries. `allowed_writes` are those of a
+        process that only observes; None: all.
+        """
+        self.allowed_writes = allowed_writes
         self.server = credentials.server
         self._clock = clock
         self._jitter = jitter
@@ -163,6 +170,9 @@ class Transport:
             ApiError: the request was refused, or never answered. Its `earlier` is the failed
                 attempt before it, if there was one.
         """
+        if self.allowed_writes is not None:
+            act = request.act or f"{request.method} {request.path}"
+            self.allowed_writes.check(request.method, request.path, request.body, act)
         wire = _Wire.of(request)
         last = attempts or self._retry.attempts
         give_up_at_seconds = self._clock.monotonic() + self._retry.patience_seconds
