@@ -162,6 +162,28 @@ class ObservedComparison(PortAnswer):
         first = self.node if self.node in self.best_nodes else self.best_nodes[0]
         return first if self.best == 1 else f"{first} and {self.best - 1} more"
 
+    def sentence(self) -> str:
+        """The result, and what makes it so."""
+        words = CLASS_WORDS[self.result]
+        best = self.our_best()
+        match self.result:
+            case "equal":
+                tie = f" {self.best}" if self.best > 1 else ""
+                why = f"{self.node} is among our{tie} best nodes" if tie else "it is our best node"
+            case "foundNone" | "notComparable":
+                why = self.reason.removesuffix(".")
+            case _ if self.reason:
+                by = f"{self.plugin} rejects {self.node}" if self.plugin else self.node
+                why = f"{by}: {self.reason}; our best is {best}"
+            case _:
+                points = "" if self.best_total is None else f" with {self.best_total} points"
+                made = ", ".join(f"{each.plugin} {each.points:+}" for each in self.plugins)
+                why = f"our best is {best}{points}, and its node has {self.total}"
+                why += f" ({made})" if made else ""
+                if self.result == "sampled":
+                    why += "; the other scheduler does not score every node"
+        return f"{words}: {why}"
+
     def made_by(self) -> str:
         """The plugin that made the difference with its points, or the reason."""
         if self.reason:

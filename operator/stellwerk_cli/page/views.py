@@ -35,7 +35,7 @@ from stellwerk.answers.devices import (
 )
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
-from stellwerk.answers.observed import CLASS_WORDS, ONE_STEP, ObservedPage
+from stellwerk.answers.observed import CLASS_WORDS, ONE_STEP, ObservedPage, ObservedProfile
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.profiles import ProfilesPage, ServingProfile
 from stellwerk.answers.queue import (
@@ -163,8 +163,8 @@ EVENTS_FRESH_SECONDS: Final = 10.0
 """Seconds for which the events of a pod are not asked for again, however many windows follow it."""
 OBSERVED_SECONDS: Final = 10.0
 """Seconds for which the names of observed schedulers are not asked for again."""
-_OBSERVING: Final[web.RequestKey[Sequence[str]]] = web.RequestKey("observing", Sequence)
-"""The schedulerNames that are observed, while a request is answered."""
+_OBSERVING: Final[web.RequestKey[Sequence[ObservedProfile]]] = web.RequestKey("observing", Sequence)
+"""The profiles that observe, while a request is answered."""
 FOLLOW_SECONDS: Final = 2
 """Seconds between two questions of a page that follows an answer."""
 FOLLOW_SLOWLY_SECONDS: Final = 10
@@ -756,7 +756,7 @@ class Views:
             ),
             "",
         )
-        computed = explanation.state in _COMPUTED
+        computed = explanation.state in _COMPUTED or explanation.placement_now is not None
         return self._page(
             request,
             "pod.html",
@@ -918,15 +918,15 @@ class Views:
 
         return handler
 
-    async def _observing(self) -> Sequence[str]:
-        """The schedulerNames that are observed, for the line above every page."""
+    async def _observing(self) -> Sequence[ObservedProfile]:
+        """The profiles that observe, for the line above every page."""
         try:
             found = await self._answers.get("/observed?limit=1", ObservedPage, OBSERVED_SECONDS)
         except SchedulerError:
             # An older operator observes nothing, an older role does not give the right to ask. The
             # page itself says whether the operator answers.
             return ()
-        return sorted({each.scheduler_name for each in found.items})
+        return found.items
 
     async def _near(self, request: web.Request) -> Sequence[FoundObject]:
         """Objects whose names are like that of a page whose subject is not there."""
@@ -978,7 +978,8 @@ class Views:
         text = self._templates.get_template(template).render(
             path=request.path,
             follow=follow,
-            observing=request.get(_OBSERVING, ()),
+            observing=sorted({each.scheduler_name for each in request.get(_OBSERVING, ())}),
+            observed_waiting=sum(each.waiting for each in request.get(_OBSERVING, ())),
             remarks=list(self._remarks()),
             answer=answer,
             command=command,
