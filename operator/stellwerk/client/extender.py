@@ -319,6 +319,8 @@ class HttpExtender:
         # An idle connection may be closed by the other side just as it is used again. Asking twice
         # is harmless, binding twice is not.
         repeatable = purpose != "bind"
+        tls = self.spec.tls_config
+        server_name = tls.server_name or None if tls else None
         while True:
             try:
                 session = await self._session(connections)
@@ -328,7 +330,7 @@ class HttpExtender:
                     allow_redirects=False,
                     proxy=connections.proxy,
                     proxy_headers=connections.proxy_headers,
-                    server_hostname=self._server_name(),
+                    server_hostname=server_name,
                     trace_request_ctx=None if repeatable else f"post a binding to {url}",
                 ) as response:
                     if response.status != HTTPStatus.OK:
@@ -357,10 +359,6 @@ class HttpExtender:
                 if isinstance(error, ExtenderError):
                     raise
                 raise self._unreachable(purpose, url, error) from error
-
-    def _server_name(self) -> str | None:
-        config = self.spec.tls_config
-        return config.server_name or None if config else None
 
     # --- connections ----------------------------------------------------------------------------
 

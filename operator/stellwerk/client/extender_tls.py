@@ -275,11 +275,7 @@ def _context(material: TlsMaterial, *, insecure: bool) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if material.certificate:
-        _load_pair(context, material)
+        # The ssl module takes a client certificate from a file only.
+        with pem_file(material.certificate + b"\n" + material.key) as path:
+            context.load_cert_chain(path)
     return context
-
-
-def _load_pair(context: ssl.SSLContext, material: TlsMaterial) -> None:
-    """Load the client certificate; the ssl module takes it from a file only."""
-    with pem_file(material.certificate + b"\n" + material.key) as path:
-        context.load_cert_chain(path)

@@ -267,7 +267,9 @@ class Reflector:
             if event_type == "BOOKMARK":
                 return _listed_version(act, obj)
             if event_type == "ERROR":
-                raise _list_error(obj, is_first=not count)
+                if not count:  # a server on etcd 3.4 refuses so, behind a status 200
+                    raise StreamRefused(status_text(obj))
+                raise WatchError(f"an error in the stream: {obj!r:.500}")
             if event_type not in EVENT_TYPES:
                 raise NotAList(act, f"expected an event, got {event!r:.80}")
             if (other := self._other_kind(obj)) is not None:
@@ -390,7 +392,12 @@ class Reflector:
                 self._delivery.deliver(event_type, obj)
             elif event_type != "BOOKMARK":
                 self._delivery.skip_event(event)
-        return to_repeat is None or not self._is_restored_in_silence(to_repeat)
+        if to_repeat is not None and self._delivery.silence_seconds() > _MAX_REPETITION_SECONDS:
+            # The server had time to repeat the event. It has caught up by changes of other kinds,
+            # and may have nothing to say for long.
+            self._report_restore(f"it has not repeated the last event, {to_repeat}")
+            return False
+        return True
 
     def _says_expired(self, event_type: str | None, obj: object) -> bool:
         """Return whether an event says that the server has forgotten the version.
@@ -405,16 +412,6 @@ class Reflector:
         if (other := self._other_kind(obj)) is not None:
             raise WatchError(f"an event of another kind in the stream: {other!r:.80}")
         return False
-
-    def _is_restored_in_silence(self, to_repeat: EventId) -> bool:
-        """Return whether the server had time to repeat an event, and did not.
-
-        It has caught up by changes of other kinds, and may have nothing to say for long.
-        """
-        silent = self._delivery.silence_seconds() > _MAX_REPETITION_SECONDS
-        if silent:
-            self._report_restore(f"it has not repeated the last event, {to_repeat}")
-        return silent
 
     async def _prepared(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Yield the events, a large one when its object has been parsed beside the loop.
@@ -493,16 +490,6 @@ def type_and_object(event: object) -> tuple[Any, Any]:
         return None, None
     event_type = event.get("type")
     return event_type if isinstance(event_type, str) else None, event.get("object")
-
-
-def _list_error(obj: object, *, is_first: bool) -> SchedulerError:
-    """Return the error for an ERROR event in a list; in place of the first object it is a refusal.
-
-    A server on etcd 3.4 refuses so, behind a status 200.
-    """
-    if is_first:
-        return StreamRefused(status_text(obj))
-    return WatchError(f"an error in the stream: {obj!r:.500}")
 
 
 def status_text(obj: object) -> str:

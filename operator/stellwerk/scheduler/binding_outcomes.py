@@ -101,7 +101,11 @@ class BindingOutcomes:
                     self._take(uid, obj, handlers, take_back)
                 except ValueError as malformed:
                     logger.error("cannot see whether a pod is bound: %s", malformed)  # noqa: TRY400 one line
-            self._put_off(due)
+            # What is still open is read again after a pause that doubles.
+            now = self._world.clock.monotonic()
+            for question in due:
+                question.due_seconds = now + question.delay_seconds
+                question.delay_seconds = min(2 * question.delay_seconds, MAX_POD_REREAD_SECONDS)
             await self._pause()
 
     # --- what is asked --------------------------------------------------------------------------
@@ -125,19 +129,17 @@ class BindingOutcomes:
 
     def _answered_from_memory(self, question: _Question) -> bool:
         """Close a question that an event has answered meanwhile; False: it is still open."""
-        if self._is_doubtful(question):
-            return False
-        counted = self._world.cache.pod(question.pod.uid)
-        same = counted is not None and counted.node_name == question.pod.node_name
-        self._close(question.pod.uid, bound=same)
-        return True
-
-    def _is_doubtful(self, question: _Question) -> bool:
-        uid = question.pod.uid
+        uid, cache = question.pod.uid, self._world.cache
         if question.answers:
-            return uid in self._world.cache.assumed_pods
-        # No task waits. A pod that is assumed and in neither of these is being bound once more.
-        return uid in self._bindings.unconfirmed or uid in self._bindings.doubted
+            is_open = uid in cache.assumed_pods
+        else:  # no task waits; a pod that is assumed and in neither of these is bound once more
+            is_open = uid in self._bindings.unconfirmed or uid in self._bindings.doubted
+        if is_open:
+            return False
+        counted = cache.pod(uid)
+        same = counted is not None and counted.node_name == question.pod.node_name
+        self._close(uid, bound=same)
+        return True
 
     async def _pause(self) -> None:
         self._asked.clear()
@@ -150,13 +152,6 @@ class BindingOutcomes:
                 await self._asked.wait()
         except TimeoutError:
             pass
-
-    def _put_off(self, asked: Iterable[_Question]) -> None:
-        """Set the time of the next read of what is still open, with a pause that doubles."""
-        now = self._world.clock.monotonic()
-        for question in asked:
-            question.due_seconds = now + question.delay_seconds
-            question.delay_seconds = min(2 * question.delay_seconds, MAX_POD_REREAD_SECONDS)
 
     def _close(self, uid: str, *, bound: bool) -> None:
         question = self._open.pop(uid, None)

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from stellwerk.framework.interface import Candidate
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
@@ -365,14 +364,9 @@ class PreemptionExecutor:
 
 def _reason(eviction: Eviction) -> EvictionReason:
     pod, chosen = eviction.preemptor, eviction.candidate
-    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}"
-    return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)
-
-
-def _scope(chosen: Candidate) -> str:
-    """The addition to an event where victims are on other nodes than the one that is made free."""
+    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}"
     nodes = sorted({victim.node_name for victim in chosen.victims})
-    if nodes == [chosen.node_name]:
-        return ""
-    count = len(chosen.victims)
-    return f" (cross-node preemption of {count} pod(s) on {', '.join(nodes)})"
+    if nodes != [chosen.node_name]:
+        count = len(chosen.victims)
+        note += f" (cross-node preemption of {count} pod(s) on {', '.join(nodes)})"
+    return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)

@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_BIND_ADDRESS: Final = "127.0.0.1:10259"
 STUCK_SECONDS: Final = 20.0
+"""Time without a beat after which liveness fails, so that the kubelet starts the process anew. A
+list of a large cluster may hold the loop up for seconds."""
 PROBES: Final = frozenset({"livez", "readyz", "healthz"})
 """First parts of the paths that are always allowed, as kube-scheduler allows them."""
 _THIS_MACHINE: Final = "this machine"

@@ -339,8 +339,12 @@ class Snapshot:
             min(amount, MAX_REQUESTED) for amount in usage.amounts
         ]
         # Most nodes have no extended resource in use, before or after.
-        if usage.extended or self._extended[row]:
-            self._write_extended(row, usage.extended)
+        extended = usage.extended
+        if extended or self._extended[row]:
+            self._extended[row] = dict(extended) if extended else _NOTHING
+            for resource, index in self.resource_row.items():
+                if index >= len(NATIVE_RESOURCES):
+                    self._requested[index, row] = min(extended.get(resource, 0), MAX_REQUESTED)
         self._nonzero_requested[0, row] = min(usage.nonzero_cpu_millis, MAX_REQUESTED)
         self._nonzero_requested[1, row] = min(usage.nonzero_memory_bytes, MAX_REQUESTED)
         self.usage_changes.append(row)
@@ -435,12 +439,6 @@ class Snapshot:
                 self._requested[added[resource], row] = min(extended[resource], MAX_REQUESTED)
         self._publish()
         return added
-
-    def _write_extended(self, row: int, extended: Mapping[str, int]) -> None:
-        self._extended[row] = dict(extended) if extended else _NOTHING
-        for resource, index in self.resource_row.items():
-            if index >= len(NATIVE_RESOURCES):
-                self._requested[index, row] = min(extended.get(resource, 0), MAX_REQUESTED)
 
     def _write_taints(self, row: int, taints: tuple[Taint, ...]) -> None:
         """Intern the taints; a set that no row has any more makes room for another."""

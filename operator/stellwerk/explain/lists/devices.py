@@ -30,7 +30,6 @@ from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.plugins.shared.device_taint_rules import TaintRules
 from stellwerk.world.world import World
 from stellwerk_kube.errors import ConfigurationError
-from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.quantity import quantity_text
 from stellwerk_kube.resource_claim import key_of
 from stellwerk_kube.resource_slice import PARSED, Attribute, Device, Slice
@@ -167,7 +166,15 @@ def _explained_device(
             if not result.get("adminAccess"):
                 held.add(its_device)
             if its_device == name:
-                holders.append(_holder(claim, result))
+                holders.append(
+                    DeviceHolder(
+                        claim=key_of(claim),
+                        request=str(result.get("request", "")),
+                        consumed=result.get("consumedCapacity") or {},
+                        only_looks=bool(result.get("adminAccess")),
+                        pods=pods_of(claim),
+                    )
+                )
     devices = _taint_rules(world).applied_to(own).devices()
     device = next(each for each in devices if "/".join(each.key) == name)
     reaches = (device.reach,) if own.per_device else own.reaches
@@ -185,16 +192,6 @@ def _explained_device(
         counters=(yield from _counters(device, pool, held)),
         nodes=sorted(nodes, key=natural_order)[:_MAX_NAMED_NODES],
         on_nodes=len(nodes),
-    )
-
-
-def _holder(claim: JsonObject, result: JsonObject) -> DeviceHolder:
-    return DeviceHolder(
-        claim=key_of(claim),
-        request=str(result.get("request", "")),
-        consumed=result.get("consumedCapacity") or {},
-        only_looks=bool(result.get("adminAccess")),
-        pods=pods_of(claim),
     )
 
 
