@@ -432,10 +432,10 @@ QUEUE: Final = ListCommand(
         Filter(
             "--queue",
             "queue",
-            "only pods of this queue: active, backoff, unschedulable or gated; unserved: pods "
-            "that no scheduler serves",
+            "only pods of this queue: active, backoff, unschedulable or gated; observed: pods "
+            "that wait for an observed scheduler; unserved: pods that no scheduler serves",
             "QUEUE",
-            ("active", "backoff", "unschedulable", "gated", "unserved"),
+            ("active", "backoff", "unschedulable", "gated", "observed", "unserved"),
         ),
         Filter("--plugin", "plugin", "only pods that this plugin rejected", "PLUGIN"),
     ),
