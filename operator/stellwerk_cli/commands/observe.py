@@ -132,7 +132,8 @@ def _print_profile(profile: "ObservedProfile", to: "Printer") -> None:
                 ("p99", profile.latency.p99_seconds),
             )
         )
-        to.say(f"{profile.scheduler_name} bound pods so long after they could be: {quantiles}.")
+        name = profile.scheduler_name
+        to.say(f"From when a pod could be scheduled to its binding {name} took {quantiles}.")
     _print_reasons(profile, to)
     _print_differences(profile, to)
     _print_shadows(profile, to)
