@@ -5,7 +5,8 @@ which has to be the state without the pod, and changes nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -28,7 +29,9 @@ from stellwerk.world.decide import (
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
-_ADAPTIVE: int = 0
+MAX_BEST_NODES: Final = 5
+"""Best nodes that a comparison names. In an empty cluster all nodes are equal."""
+_ADAPTIVE: Final = 0
 """kube-scheduler's percentageOfNodesToScore by default: the larger the cluster, the smaller."""
 
 
@@ -47,9 +50,10 @@ class BindingComparison:
     decision: Decision
     """Ours, on the state without the pod; its snapshot changes afterwards."""
     result: ComparisonClass
-    best_nodes: Sequence[str]
-    """All nodes that share our best total, in the order of the snapshot; empty: we found none."""
-    feasible: int
+    best_nodes: Sequence[str] = ()
+    """The first MAX_BEST_NODES nodes that share our best total; empty: we found none."""
+    best: int = 0
+    """Number of nodes that share our best total."""
     fits: bool = False
     """Whether the other scheduler's node passes our filters."""
     total: int | None = None
@@ -58,12 +62,12 @@ class BindingComparison:
     plugins: Sequence[PluginDifference] = ()
     """Plugins that make a difference between the two nodes, the largest first."""
     rejected_by: str = ""
-    """The plugins that turn its node away, or if we found no node, every node."""
+    """The plugins that reject its node, or if we found no node, every node."""
     reason: str = ""
     """Why its node does not fit, or why no node does."""
 
 
-def compare(
+def compare(  # noqa: PLR0911 one answer after the other
     world: World, pod: PodInfo, profile: ServedProfile, node_name: str
 ) -> BindingComparison:
     """Decide on a pod and compare with the node that another scheduler bound it to.
@@ -75,56 +79,37 @@ def compare(
         PluginFailure: a plugin raised.
     """
     decision = decide_thoroughly(world, pod, profile)
-    search, found = decision.search, decision.search.found
-    row = search.snapshot.row_of.get(node_name)
-    if decision.failure is not None:
-        failure = decision.failure
-        names = ", ".join(sorted(failure.unschedulable_plugins | failure.pending_plugins))
+    search, failure = decision.search, decision.failure
+    row, fits = search.snapshot.row_of.get(node_name), search.found.fits
+    if failure is not None:
+        rejected_by = ", ".join(sorted(failure.unschedulable_plugins | failure.pending_plugins))
         return BindingComparison(
-            decision, "foundNone", (), 0, rejected_by=names, reason=failure.message
+            decision, "foundNone", rejected_by=rejected_by, reason=failure.message
         )
-    best = _best_nodes(decision)
+    found = BindingComparison(
+        decision,
+        "differs",
+        *_best(decision),
+        fits=row is not None and bool(fits[row]),
+        best_total=None if decision.total is None else int(decision.total.max()),
+    )
     if search.nominated:
         # `evaluateNominatedNode`: no other node is scored.
-        result: ComparisonClass = "equal" if decision.node_name == node_name else "differs"
-        fits = row is not None and bool(found.fits[row])
-        return BindingComparison(decision, result, best, decision.feasible, fits=fits)
-    if row is None or not found.fits[row]:
-        plugin, reason = ("", "the node is not known") if row is None else _rejection(search, row)
-        _, best_total = _totals(decision, None)
-        return BindingComparison(
-            decision,
-            "differs",
-            best,
-            decision.feasible,
-            best_total=best_total,
-            rejected_by=plugin,
-            reason=reason,
-        )
+        return replace(found, result="equal") if decision.node_name == node_name else found
+    if row is None:
+        return replace(found, reason="the node is not known")
+    if not found.fits:
+        plugin, reason = _rejection(search, row)
+        return replace(found, rejected_by=plugin, reason=reason)
     position = _position(decision, row)
-    total, best_total = _totals(decision, position)
-    if node_name in best or total == best_total:
-        return BindingComparison(
-            decision,
-            "equal",
-            best,
-            decision.feasible,
-            fits=True,
-            total=total,
-            best_total=best_total,
-        )
-    result = "sampled" if is_sampled(profile.loaded, search) else "differs"
+    if decision.total is None or position is None:
+        return replace(found, result="equal")  # it is the only feasible node, and nothing scores
+    total = int(decision.total[position])
+    if total == found.best_total:
+        return replace(found, result="equal", total=total)
+    result: ComparisonClass = "sampled" if is_sampled(profile.loaded, search) else "differs"
     plugins = _plugin_differences(decision, position)
-    return BindingComparison(
-        decision,
-        result,
-        best,
-        decision.feasible,
-        fits=True,
-        total=total,
-        best_total=best_total,
-        plugins=plugins,
-    )
+    return replace(found, result=result, total=total, plugins=plugins)
 
 
 def decide_thoroughly(
@@ -168,12 +153,13 @@ def is_sampled(profile: LoadedProfile, search: Search) -> bool:
     return int(np.count_nonzero(search.found.fits)) > wanted
 
 
-def _best_nodes(decision: Decision) -> list[str]:
-    """The nodes that share our best total."""
+def _best(decision: Decision) -> tuple[Sequence[str], int]:
+    """(some of the nodes that share our best total, the number of all)."""
     scores, best = decision.scores, decision.best
     if scores is None or best is None or decision.search.nominated:
-        return [decision.node_name]
-    return decision.search.snapshot.names(scores.nodes.row_numbers()[best].tolist())
+        return (decision.node_name,), 1
+    rows = scores.nodes.row_numbers()[best[:MAX_BEST_NODES]]
+    return decision.search.snapshot.names(rows.tolist()), len(best)
 
 
 def _position(decision: Decision, row: int) -> int | None:
@@ -184,17 +170,9 @@ def _position(decision: Decision, row: int) -> int | None:
     return row if view.whole else int(np.flatnonzero(view.row_numbers() == row)[0])
 
 
-def _totals(decision: Decision, position: int | None) -> tuple[int | None, int | None]:
-    """(the total at a position, the best total); None: nothing was scored."""
-    if decision.total is None:
-        return None, None
-    here = None if position is None else int(decision.total[position])
-    return here, int(decision.total.max())
-
-
-def _plugin_differences(decision: Decision, position: int | None) -> list[PluginDifference]:
+def _plugin_differences(decision: Decision, position: int) -> list[PluginDifference]:
     """What each plugin gives our node more than the one at a position, weighted."""
-    if decision.scores is None or position is None:
+    if decision.scores is None:
         return []
     found = (
         PluginDifference(

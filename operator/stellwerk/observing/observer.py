@@ -28,6 +28,7 @@ from stellwerk.observing.trailing import (
     FAILED,
     TOO_MANY,
     Binding,
+    Compared,
     Reading,
     Trail,
     TrailingWorld,
@@ -290,25 +291,29 @@ class Observer:
                 continue
             if isinstance(trail.changes[0], Binding):
                 await _written_ahead(trail.copy)
-            with slices.working():
-                self._take(trail)
-            await slices.pass_on()
+            await self._take(trail, slices)
 
-    def _take(self, trail: Trail) -> None:
+    async def _take(self, trail: Trail, slices: _Slices) -> None:
         """Take the first change, if there is one; count it if it is a binding."""
         if not trail.changes:
             return
         change = trail.changes[0]
+        steps = trail.take(self._observing, self._show_shadows)
         try:
-            found = trail.take(self._observing, self._show_shadows)
+            while True:
+                with slices.working():
+                    next(steps)
+                await slices.pass_on()
+        except StopIteration as ended:
+            found: Compared | None = ended.value
         except Exception as failure:
             if not isinstance(change, Binding):
                 raise
             self._log_once(change.profile_name, f"cannot compare {change.pod.key}", failure)
-            self._put(change, None, FAILED)
-            return
+            found = Compared(change, None, FAILED)
         if found is not None:
             self._put(found.binding, found.comparison, found.incomparable)
+        await slices.pass_on()
 
     def _observing(self, scheduler_name: str) -> ServedProfile | None:
         """The profile that observes a schedulerName; None: none does any more."""

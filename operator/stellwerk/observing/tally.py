@@ -42,8 +42,6 @@ MAX_REASONS: Final = 200
 OTHER_REASONS: Final = "other reasons"
 MAX_LATENCIES: Final = 10_000
 """Last latencies, of which the quantiles are made: 8 bytes each."""
-MAX_BEST_NODES: Final = 5
-"""Best nodes that a comparison names."""
 MAX_PLUGINS: Final = 20
 """Plugins that a comparison names."""
 _MAX_REASON_CHARACTERS: Final = 300
@@ -215,9 +213,9 @@ def _described(
         pod=pod.key,
         node=pod.node_name,
         result=result,
-        best_nodes=list(comparison.best_nodes[:MAX_BEST_NODES]),
-        best=len(comparison.best_nodes),
-        feasible=comparison.feasible,
+        best_nodes=list(comparison.best_nodes),
+        best=comparison.best,
+        feasible=comparison.decision.feasible,
         total=comparison.total,
         best_total=comparison.best_total,
         plugin=named,

@@ -8,8 +8,9 @@ nor pods are those of the live World. Invariant: what is kept is bounded (`MAX_C
 the copy is made anew, and the bindings that were not compared yet are counted as such.
 """
 
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -39,8 +40,17 @@ MAX_CHANGES: Final = 50_000
 """Changes that wait for the trailing copy: a burst of 10,000 bindings brings about 30,000. A change
 holds 100 bytes and its object, which the cache usually holds as well. Beyond it the copy is made
 anew."""
+MAX_AROUND: Final = 200
+"""Bindings before another one, and after it, that are looked at. Clusters see 100 a second, and
+bindings that are further away were hardly decided in another order."""
 MAX_STATES: Final = 12
 """States around a binding that are tried at most; each costs a decision."""
+STATES_SHARE: Final = 0.03
+"""Share of a core that trying states may take. At 100 bindings a second with 100 others around each
+they would take ten times as long as the comparisons themselves. This leaves 0.3 ms for each, so
+that observing costs no more than serving."""
+MAX_STATES_SECONDS: Final = 1.0
+"""CPU time of that share that can be saved up, and spent at once."""
 MAX_NODES_WITH_VICTIMS: Final = 1000
 """Nodes whose last eviction by preemption is remembered. Beyond it the oldest are forgotten."""
 VICTIM_SECONDS: Final = 600.0
@@ -225,8 +235,8 @@ class Trail:
         self,
         profile: Callable[[str], ServedProfile | None],
         beside: "Callable[[TrailingWorld, Binding, BindingComparison], None]" = lambda *_: None,
-    ) -> Compared | None:
-        """Take the first change to the copy; returns what came of it if it is a binding.
+    ) -> Generator[None, None, Compared | None]:
+        """Take the first change to the copy, in steps; returns what came of a binding.
 
         `profile` gives the profile that observes a schedulerName; None: none does any more, and
         the binding is not compared. `beside` is called with a comparison, while the copy is as it
@@ -247,7 +257,7 @@ class Trail:
             copy.bound(change)
             return None
         try:
-            found = copy.compared(change, served.loaded, self._later(change))
+            found = yield from copy.compared(change, served.loaded, self._later(change))
             if found.comparison is not None:
                 beside(copy, change, found.comparison)
             return found
@@ -290,6 +300,9 @@ class TrailingWorld:
         """By name of the object: that of an observed schedulerName, and shadows of it."""
         self._recent: deque[Binding] = deque()
         """Bindings of the last AROUND_SECONDS, as they were applied."""
+        self._credit_seconds = MAX_STATES_SECONDS
+        """CPU time that is left for trying states; below 0: none."""
+        self._credited_at_seconds = live.clock.monotonic()
         self._victims_left: dict[str, float] = {}
         """The monotonic time of the last eviction by preemption, by name of the node."""
 
@@ -342,34 +355,55 @@ class TrailingWorld:
 
     # --- a binding ------------------------------------------------------------------------------
 
-    def compared(
+    def compared(  # noqa: PLR0911 one answer after the other
         self, binding: Binding, loaded: LoadedProfile, later: Iterator[PodInfo]
-    ) -> Compared:
-        """Compare a binding on the state before it; `later`: the bindings of the second after it.
+    ) -> Generator[None, None, Compared]:
+        """Compare a binding on the state before it, in steps.
+
+        `later`: the pods that the same scheduler bound in the second after it.
 
         Raises:
             PluginFailure: a plugin raised.
         """
-        if binding.incomparable:
-            return Compared(binding, None, binding.incomparable)
-        if self._is_preemptor(binding):
-            return Compared(binding, None, VICTIMS)
+        unknown = binding.incomparable or (VICTIMS if self._is_preemptor(binding) else "")
+        if not unknown and self.world.cache.node(binding.pod.node_name) is None:
+            unknown = UNKNOWN_NODE
+        if unknown:
+            return Compared(binding, None, unknown)
         node_name = binding.pod.node_name
         # Its nomination is the other scheduler's own choice, made before.
         pod = binding.before.with_nomination("") if binding.before.nominated_node_name else None
         pod = binding.before if pod is None else pod
         self.nominator.remove(pod.uid)
         self.world.cache.update_snapshot()
-        if node_name not in self.world.cache.snapshot.row_of:
-            return Compared(binding, None, UNKNOWN_NODE)
         profile = self.profile(loaded)
         found = compare(self.world, pod, profile, node_name)
         if found.result in {"equal", "sampled"}:
             return Compared(binding, found)
         if loaded.spec.extenders:
             return Compared(binding, found, EXTENDERS)
-        is_explained = self._is_equal_around(binding, pod, profile, later)
-        return Compared(binding, found, AROUND if is_explained else "")
+        before, after = self._before(binding), list(islice(later, MAX_AROUND))
+        if not (before or after):
+            return Compared(binding, found)
+        if not self._has_credit():
+            # This is no evidence of a difference, either.
+            return Compared(binding, found, TOO_MANY)
+        for is_equal, around in ((self._is_equal_without, before), (self._is_equal_with, after)):
+            yield
+            began_seconds = time.thread_time()
+            is_explained = is_equal(pod, node_name, profile, around)
+            self._credit_seconds -= time.thread_time() - began_seconds
+            if is_explained:
+                return Compared(binding, found, AROUND)
+        return Compared(binding, found)
+
+    def _has_credit(self) -> bool:
+        """Whether there is time left for trying states."""
+        now_seconds = self._live.clock.monotonic()
+        gained_seconds = STATES_SHARE * (now_seconds - self._credited_at_seconds)
+        self._credit_seconds = min(MAX_STATES_SECONDS, self._credit_seconds + gained_seconds)
+        self._credited_at_seconds = now_seconds
+        return self._credit_seconds > 0
 
     def _is_preemptor(self, binding: Binding) -> bool:
         """Whether the other scheduler evicted pods from the node that it nominated the pod to."""
@@ -377,32 +411,48 @@ class TrailingWorld:
         left_at = self._victims_left.get(nominated) if nominated else None
         return left_at is not None and binding.seen_seconds - left_at < VICTIM_SECONDS
 
-    def _is_equal_around(
-        self, binding: Binding, pod: PodInfo, profile: ServedProfile, later: Iterator[PodInfo]
+    def _before(self, binding: Binding) -> list[PodInfo]:
+        """The pods that the same scheduler bound within AROUND_SECONDS before, the last one last.
+
+        Those that are gone by then are left out, and all but the last MAX_AROUND.
+        """
+        cache = self.world.cache
+        self._forget_before(binding.seen_seconds)
+        same = (
+            each.pod
+            for each in islice(reversed(self._recent), MAX_AROUND)
+            if each.profile_name == binding.profile_name and cache.pod(each.pod.uid) is not None
+        )
+        return [*same][::-1]
+
+    def _is_equal_without(
+        self, pod: PodInfo, node_name: str, profile: ServedProfile, before: list[PodInfo]
     ) -> bool:
-        """Whether its node is among the best without some bindings before it, or with later ones.
+        """Whether the node is among the best without the last bindings, of some numbers of them.
 
         kube-scheduler counts a pod from its decision on, and bindings are seen in another order.
         """
-        cache, node_name = self.world.cache, binding.pod.node_name
-        self._forget_before(binding.seen_seconds)
-        before = [
-            each.pod
-            for each in self._recent
-            if each.profile_name == binding.profile_name and cache.pod(each.pod.uid) is not None
-        ]
-        rows = cache.snapshot.row_of
-        after = [each for each in islice(later, 2 * MAX_STATES) if each.node_name in rows]
-        for count in _some(len(before), MAX_STATES // 2):
-            with self.world.trial() as trial:
-                trial.remove_pods(before[-count:])
+        with self.world.trial() as trial:
+            removed = 0
+            for count in _some(len(before), MAX_STATES // 2):
+                trial.remove_pods(before[len(before) - count : len(before) - removed])
+                removed = count
                 if compare(self.world, pod, profile, node_name).result == "equal":
                     return True
-        for count in _some(len(after), MAX_STATES // 2):
-            with self.world.trial() as trial:
-                for each in after[:count]:
-                    if cache.pod(each.uid) is None:
-                        trial.add_pod(each, each.node_name)
+        return False
+
+    def _is_equal_with(
+        self, pod: PodInfo, node_name: str, profile: ServedProfile, after: list[PodInfo]
+    ) -> bool:
+        """Whether the node is among the best with the first later bindings, of some numbers."""
+        cache, rows = self.world.cache, self.world.cache.snapshot.row_of
+        after = [each for each in after if each.node_name in rows and cache.pod(each.uid) is None]
+        with self.world.trial() as trial:
+            added = 0
+            for count in _some(len(after), MAX_STATES // 2):
+                for each in after[added:count]:
+                    trial.add_pod(each, each.node_name)
+                added = count
                 if compare(self.world, pod, profile, node_name).result == "equal":
                     return True
         return False
