@@ -220,6 +220,7 @@ def _outcome(world: World, decision: GroupDecision) -> GroupForecast:
         lacking=next((_wanted(world, each) for each in unplaced), None) if missing else None,
         reasons=None if decision.placed else reasons,
         victims=None if preemption is None else [pod.key for pod in preemption.victims],
+        decided_by=(preemption.decided_by or None) if preemption is not None else None,
         room_is_kept_on=None if preemption is None else sorted(set(preemption.nodes.values())),
     )
 

@@ -407,6 +407,7 @@ class Evictions:
                 priority=victim.priority,
                 node=victim.node_name,
                 decided_at=decided_at,
+                decided_by=decision.decided_by or None,
             )
             _put(self._by_victim, victim.key, record)
         nomination = Nomination(preemptor, chosen.node_name, now_seconds)
@@ -422,6 +423,7 @@ class Evictions:
                 _for_candidate(each) for each in others[:_MAX_CANDIDATES] if each is not chosen
             ],
             nominated_node=chosen.node_name,
+            decided_by=decision.decided_by or None,
         )
         _put(self._by_preemptor, preemptor.key, last)
 

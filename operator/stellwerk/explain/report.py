@@ -525,7 +525,12 @@ def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
         message = post_filter.status.message if post_filter is not None else ""
         return PreemptionNow(message=message, would_do=would_do)
     victims = [VictimFields(pod=each.key, priority=each.priority) for each in candidate.victims]
-    return PreemptionNow(node=candidate.node_name, victims=victims, would_do=would_do)
+    return PreemptionNow(
+        node=candidate.node_name,
+        victims=victims,
+        decided_by=decision.decided_by or None,
+        would_do=would_do,
+    )
 
 
 def reasons_of(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:

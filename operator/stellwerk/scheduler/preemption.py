@@ -318,21 +318,17 @@ class PreemptionExecutor:
             if cleared is not None:
                 self._dispatcher.reports.put(cleared)
         else:
-            self._evicted(pod.uid, outcomes[-1])
+            under_way = self._under_way.get(pod.uid)
+            if under_way is not None:
+                under_way.last_outcome = outcomes[-1]
+                if self._is_over(under_way):
+                    self._end(pod.uid)
             wake_preemptor(world, pod, outcomes)
         finally:
             metrics = self._metrics
             seconds = world.clock.monotonic() - started_seconds
             metrics.preemption_goroutines_duration.labels(result).observe(seconds)
             metrics.preemption_goroutines_execution.labels(result).inc()
-
-    def _evicted(self, uid: str, last: VictimOutcome) -> None:
-        """Every victim is evicted, the last one with this outcome."""
-        under_way = self._under_way.get(uid)
-        if under_way is not None:
-            under_way.last_outcome = last
-            if self._is_over(under_way):
-                self._end(uid)
 
     async def _evict_all(self, eviction: Eviction) -> Sequence[VictimOutcome]:
         """Evict every victim, the last one when all others are; returns the outcomes, in order.
@@ -369,4 +365,6 @@ def _reason(eviction: Eviction) -> EvictionReason:
     if nodes != [chosen.node_name]:
         count = len(chosen.victims)
         note += f" (cross-node preemption of {count} pod(s) on {', '.join(nodes)})"
+    if eviction.decided_by:
+        note += f": {eviction.decided_by}"
     return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)

@@ -13,6 +13,7 @@ is replaced by what holds without it.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -30,7 +31,7 @@ from stellwerk.framework.events import (
     queue_if,
 )
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
-from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.handle import RandomNumbers, RecordsMoments, milliseconds
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, Code, CycleState, Status
 from stellwerk.models.pod import PodInfo
@@ -61,6 +62,11 @@ POD_COMPLEXITY: Final = "PodComplexity"
 """Stands for the limit among the plugins that rejected a pod."""
 
 
+MOMENT: Final = 0
+"""Stands for the bound of a draw that is no random number, but the wall-clock time in milliseconds
+since the epoch, which a decision read. No number can be drawn below it."""
+
+
 class RecordedRandom(RandomNumbers):
     """A generator that keeps what was drawn since the decision in progress began."""
 
@@ -74,6 +80,13 @@ class RecordedRandom(RandomNumbers):
         number = self._numbers.randrange(stop)
         self.draws.append((number, stop))
         return number
+
+    def moment(self, now: Callable[[], datetime]) -> int:
+        """The time that the decision reads, in milliseconds; kept as a draw below `MOMENT`."""
+        numbers = self._numbers
+        moment = numbers.moment(now) if isinstance(numbers, RecordsMoments) else milliseconds(now)
+        self.draws.append((moment, MOMENT))
+        return moment
 
 
 @dataclass(slots=True)

@@ -90,6 +90,8 @@ class GroupEviction:
     victims: Sequence[PodInfo]
     profile_name: str
     """The schedulerName under which events and conditions are written."""
+    decided_by: str = ""
+    """As `GroupPreemption.decided_by`."""
 
 
 @dataclass(slots=True)
@@ -124,7 +126,8 @@ class GroupEvictions:
     async def _carry_out(self, eviction: GroupEviction) -> None:
         missed = False
         try:
-            note = f"Preempted by podgroup {eviction.group.uid} on node cluster"
+            why = f": {eviction.decided_by}" if eviction.decided_by else ""
+            note = f"Preempted by podgroup {eviction.group.uid} on node cluster{why}"
             reason = EvictionReason(
                 eviction.profile_name, "podgroup", note, related=eviction.reference
             )
@@ -236,8 +239,10 @@ class SubmitGroupResult:
         if preemption is not None and evicts:
             group, name = decision.request.group, taken.profile.scheduler_name
             members = [each.pod for each in taken.queued.values()]
+            why = preemption.decided_by
+            reference, victims = group_reference(group), preemption.victims
             self.evictions.start(
-                GroupEviction(group, group_reference(group), members, preemption.victims, name)
+                GroupEviction(group, reference, members, victims, name, decided_by=why)
             )
         seconds = self.world.clock.monotonic() - taken.started_seconds
         self.throttle.slow_namespaces.took(namespace, SlowSearch.GROUP, seconds)
