@@ -142,7 +142,8 @@ class Operator:
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
-        dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
+        reports = StatusReports(client, clock, self.world.profiles.is_observed)
+        dispatcher = APIDispatcher(client, recorder, reports)
         self.raw = RawObjects(client)
         self.worker = WorkerProcess()
         self.web = WebClient(destinations=options.destinations, elsewhere=self.worker.computed)
@@ -312,6 +313,7 @@ class Operator:
             scheduler,
         )
         scheduler.observing = self.observer.run
+        world.profiles.on_handed_over = scheduler.hand_over
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -353,11 +355,12 @@ class Operator:
         observe_only = self.loader.permission.observe_only
         if not observe_only:
             await ensure_profile(self.loader, self._client, self.handlers)
-        logger.info(
-            "serving %s with %d nodes",
-            ", ".join(sorted(self.world.profiles.served)) or "no profile",
-            sum(1 for _ in self.world.cache.nodes()),
-        )
+        served = ", ".join(sorted(self.world.profiles.served)) or "no profile"
+        nodes = sum(1 for _ in self.world.cache.nodes())
+        if observe_only:
+            logger.info("observing %s with %d nodes", served, nodes)
+        else:
+            logger.info("serving %s with %d nodes", served, nodes)
         if observe_only:
             await self.scheduler.run()
             return

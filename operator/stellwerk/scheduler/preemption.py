@@ -247,6 +247,14 @@ class PreemptionExecutor:
         if task is not None:
             task.cancel()
 
+    def abandon_all(self, is_given_up: Callable[[PodInfo], bool]) -> None:
+        """Stop evicting for these of the preemptors; the victims that are left may stay."""
+        entries = self._world.queue.entries
+        for uid in tuple(self._under_way):
+            entry = entries.get(uid)
+            if entry is not None and is_given_up(entry.newest):
+                self.abandon(uid)
+
     def on_victim(self, uid: str) -> None:
         """Let the preemptors be tried whose last victim is this pod, terminating or gone now."""
         for preemptor in tuple(self._preemptors_of.get(uid, ())):

@@ -116,6 +116,17 @@ class Scheduler(Waits):
         seconds = self._heartbeat_seconds
         return self._world.clock.monotonic() if seconds is None else seconds
 
+    def hand_over(self) -> None:
+        """End what is under way for pods that another scheduler serves from here on.
+
+        Those that wait on Permit go back to the queue, and no further victim is evicted for them.
+        Bindings that have come further end by themselves: the API server refuses a second one.
+        """
+        is_observed = self._world.profiles.is_observed
+        self._binding_cycle.send_back(is_observed)
+        self._preemption.abandon_all(is_observed)
+        self.groups.submit.evictions.abandon(is_observed)
+
     async def run(self) -> None:
         """Schedule until cancelled; then let the bindings in flight finish."""
         self._heartbeat_seconds = self._world.clock.monotonic()

@@ -214,6 +214,8 @@ class Profiles(QueueingPolicy):
         self.observing: set[str] = set()
         self.on_observing: Callable[[], None] = lambda: None
         """Called after a profile that observes has come, changed or gone."""
+        self.on_handed_over: Callable[[], None] = lambda: None
+        """Called after a profile that has scheduled pods observes them from here on."""
         self._unanswered: set[str] = set()
         """Uids of pods that are gated because a plugin raised."""
 
@@ -223,6 +225,10 @@ class Profiles(QueueingPolicy):
         None: no selector matches it, no profile its name, or that takes no pods of its namespace.
         """
         return self.served.get(self.profile_name(pod))
+
+    def is_observed(self, pod: PodInfo) -> bool:
+        """Whether another scheduler serves a pod, so that nothing may be written about it."""
+        return bool(self.observing) and self.profile_name(pod) in self.observing
 
     @override
     def profile_name(self, pod: PodInfo) -> str:
@@ -252,7 +258,7 @@ class Profiles(QueueingPolicy):
         `refusals` says why profiles of these names do not serve. Returns whether the selectors of
         profiles, or the namespaces that they take pods of, are others.
         """
-        is_new = is_observing = False
+        is_new = is_observing = is_handed_over = False
         for name in names:
             before, after = self.served.get(name), profiles.get(name)
             if after is None:
@@ -269,11 +275,14 @@ class Profiles(QueueingPolicy):
                 is_new |= self._select(name, before, after)
                 observes = after is not None and after.observes
                 is_observing |= observes or name in self.observing
+                is_handed_over |= observes and before is not None and not before.observes
                 (self.observing.add if observes else self.observing.discard)(name)
         if is_new:
             self.overlaps.clear()
         if is_observing:
             self.on_observing()
+        if is_handed_over:
+            self.on_handed_over()
         return is_new
 
     def _select(self, name: str, before: ServedProfile | None, after: ServedProfile | None) -> bool:

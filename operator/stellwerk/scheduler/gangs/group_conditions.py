@@ -299,8 +299,9 @@ class GroupConditions:
             try:
                 for each in statements:
                     newest = members.group or group
-                    # What was stated of an object that was made anew since is not true of it.
-                    if newest.uid == each.uid:
+                    # What was stated of an object that was made anew since is not true of it, and
+                    # nothing is written of one whose pods are observed since.
+                    if newest.uid == each.uid and not self.is_observed(members):
                         await self._write(newest, each.stated)
             finally:
                 self._writing.discard(key)
