@@ -50,7 +50,7 @@ from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.observers.audit import Audit
-from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
+from stellwerk.scheduler.observers.audit_rounds import AUDIT_PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     DeviceCounters,
@@ -96,7 +96,7 @@ class OperatorSettings:
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """The longest call of a plugin that does not come with Stellwerk."""
-    audit_seconds: float = PERIOD_SECONDS
+    audit_seconds: float = AUDIT_PERIOD_SECONDS
     """The time between two comparisons of cache and queue with the API, and repairs; 0: never."""
     foreign_share: float = DEFAULT_SHARE
     """The share of the scheduler's time for foreign plugins and extenders of one profile."""
@@ -142,7 +142,8 @@ class Operator:
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
-        dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
+        reports = StatusReports(client, clock, self.world.profiles.is_observed)
+        dispatcher = APIDispatcher(client, recorder, reports)
         self.raw = RawObjects(client)
         self.worker = WorkerProcess()
         self.web = WebClient(destinations=options.destinations, elsewhere=self.worker.computed)
@@ -312,6 +313,7 @@ class Operator:
             scheduler,
         )
         scheduler.observing = self.observer.run
+        world.profiles.on_handed_over = scheduler.hand_over
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -325,6 +327,7 @@ class Operator:
             throttle.why_slow,
             max_pod_complexity,
             self.observer.described,
+            self.observer.comparison_of,
         )
         return scheduler
 
@@ -352,11 +355,12 @@ class Operator:
         observe_only = self.loader.permission.observe_only
         if not observe_only:
             await ensure_profile(self.loader, self._client, self.handlers)
-        logger.info(
-            "serving %s with %d nodes",
-            ", ".join(sorted(self.world.profiles.served)) or "no profile",
-            sum(1 for _ in self.world.cache.nodes()),
-        )
+        served = ", ".join(sorted(self.world.profiles.served)) or "no profile"
+        nodes = sum(1 for _ in self.world.cache.nodes())
+        if observe_only:
+            logger.info("observing %s with %d nodes", served, nodes)
+        else:
+            logger.info("serving %s with %d nodes", served, nodes)
         if observe_only:
             await self.scheduler.run()
             return

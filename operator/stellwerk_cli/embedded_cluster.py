@@ -61,7 +61,7 @@ from stellwerk_kube.schema.tables import object_types
 from stellwerk_kube.yaml_file import read_objects, read_one_yaml
 
 _LARGEST_CLUSTER: Final = 100_000
-_MOST_DIGITS: Final = len(str(_LARGEST_CLUSTER))
+_MAX_DIGITS: Final = len(str(_LARGEST_CLUSTER))
 _SEEDS: Final = 1 << 32
 _STORAGE_CLASS: Final = {
     "metadata": {
@@ -322,10 +322,10 @@ def _fault_plan(file: Path) -> FaultPlan:
 def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
     """A number, or the Node manifests of a YAML or JSON file."""
     if nodes.isascii() and nodes.isdecimal():
-        count = int(nodes[:_MOST_DIGITS])
-        if len(nodes) > _MOST_DIGITS or count > _LARGEST_CLUSTER:
+        count = int(nodes[:_MAX_DIGITS])
+        if len(nodes) > _MAX_DIGITS or count > _LARGEST_CLUSTER:
             raise ConfigurationError(
-                f"--nodes {nodes[:_MOST_DIGITS]}: a number from 0 to {_LARGEST_CLUSTER}"
+                f"--nodes {nodes[:_MAX_DIGITS]}: a number from 0 to {_LARGEST_CLUSTER}"
             )
         return count
     if nodes.removeprefix("-").isdigit():

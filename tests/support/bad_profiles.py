@@ -857,6 +857,18 @@ BAD_PROFILES = (
         "at least 0",
     ),
     BadProfile(
+        "a negative time to run",
+        _args("DefaultPreemption", {"minRunSeconds": -1}),
+        f"{_ARGS}.minRunSeconds",
+        "at least 0",
+    ),
+    BadProfile(
+        "a misspelt argument of preemption",
+        _args("DefaultPreemption", {"spareDaemonsetPods": True}),
+        f"{_ARGS}.spareDaemonsetPods",
+        'did you mean "spareDaemonSetPods"',
+    ),
+    BadProfile(
         "no candidates at all",
         _args(
             "DefaultPreemption", {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0}

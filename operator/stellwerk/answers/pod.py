@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from stellwerk.answers.answer import PortAnswer, Time
 from stellwerk.answers.gpus import GpusOfPod
+from stellwerk.answers.observed import ObservedComparison
 from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.suggestion import Suggestion
 
@@ -254,6 +255,8 @@ class PreemptedBy(PortAnswer):
     """Its own."""
     node: str
     decided_at: Time
+    decided_by: str | None = None
+    """Text on what decided for it against kube-scheduler's order; absent: nothing did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +299,8 @@ class LastPreemption(PortAnswer):
     others: Sequence[PreemptionCandidate]
     nominated_node: str
     """The node that it is nominated to now, perhaps none."""
+    decided_by: str | None = None
+    """Text on what decided for the victims against kube-scheduler's order; absent: nothing did."""
     took_place: Sequence[TookPlace] | None = None
 
 
@@ -305,6 +310,8 @@ class PreemptionNow(PortAnswer):
 
     node: str | None = None
     victims: Sequence[VictimFields] | None = None
+    decided_by: str | None = None
+    """Text on what decides for the victims against kube-scheduler's order; absent: nothing does."""
     message: str | None = None
     would_do: str | None = None
     """The pods whose eviction would do, which preemptionPolicy Never rules out."""
@@ -479,6 +486,12 @@ class PodExplanation(Recomputed, PodFacts):
     """The node for a bound pod whose decision was not seen, if it came now."""
     read: ClusterReading | None = None
     """The reading that the answer was decided on; absent: an operator gave it."""
+    observing: str | None = None
+    """The schedulerName of the other scheduler that serves the pod, and is observed: nothing is
+    written about the pod. Absent: the pod is not of an observed profile."""
+    comparison: ObservedComparison | None = None
+    """The other scheduler's binding beside our decision; absent: it was not compared, or is no
+    longer kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

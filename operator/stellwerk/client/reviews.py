@@ -10,9 +10,10 @@ from typing import Any, Final
 from stellwerk.framework.services import ClusterClient
 from stellwerk_kube.errors import Forbidden, NotFound
 
+SELF_ACCESS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+"""The path of the question what the caller itself may do. It is a POST that stores nothing."""
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_SELF_ACCESS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ async def may_itself(
         "spec": {"resourceAttributes": attributes},
     }
     try:
-        answer = await client.create(_SELF_ACCESS, review)
+        answer = await client.create(SELF_ACCESS, review)
     except (NotFound, Forbidden):
         return True
     return bool((answer.get("status") or {}).get("allowed"))

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from stellwerk.answers.gpus import GpusOfPod
-from stellwerk.answers.observed import ObservedProfile
+from stellwerk.answers.observed import ObservedComparison, ObservedProfile
 from stellwerk.answers.pod import (
     DecisionFields,
     DevicesOfPod,
@@ -71,7 +71,7 @@ from stellwerk.models.gpu import gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.pod_resource_claims import claim_states
 from stellwerk.world.decide import Decision
-from stellwerk.world.profiles import MAX_COMPARED_NAMES, ServedProfile
+from stellwerk.world.profiles import MAX_NAMES_TO_SUGGEST, ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.clock import rfc3339_milliseconds
 
@@ -83,6 +83,12 @@ _MAX_NEAREST_NODES: Final = 20
 """Nodes that are shown one by one, those first that fewest plugins turn away."""
 _MIN_SIMILARITY: Final = 0.6
 """Similarity, from 0 to 1, from which a schedulerName counts as misspelt: difflib's default."""
+
+
+NOT_COMPARED: Final = (
+    "its binding was not compared: it was bound before observing began, or the comparison is no "
+    "longer kept"
+)
 
 
 class Unserved(Protocol):
@@ -121,6 +127,8 @@ class Explanations:
     """Limit on the complexity of supposed pods and profiles, as of those from the API."""
     observed: Callable[[int], Iterable[ObservedProfile]] = lambda _: ()
     """Gives every observed profile, with up to this number of its last comparisons."""
+    comparison_of: Callable[[PodInfo], ObservedComparison | None] = lambda _: None
+    """Gives the comparison of a pod that an observed scheduler has bound; None: none is kept."""
 
     def pod(self, namespace: str, name: str) -> Steps[PodExplanation] | None:
         """Explain a pod; None: there is none of that name."""
@@ -150,6 +158,11 @@ class Explanations:
             preempted=victim if victim is not None and victim.node == pod.node_name else None,
         )
         record = self.records.of(pod.uid)
+        observing = self._observing(pod)
+        if observing and (record is None or record.node_name != pod.node_name):
+            compared = self.comparison_of(pod)
+            note = None if compared is not None else NOT_COMPARED
+            return replace(result, observing=observing, comparison=compared, note=note)
         if record is None or record.node_name != pod.node_name:
             note = "this replica did not make the decision, or no longer keeps it"
             return replace(result, note=note)
@@ -162,6 +175,11 @@ class Explanations:
         if profile is not None and record.scheduler_name != pod.spec.scheduler_name:
             result = replace(result, selected_by=profile.loaded.name)
         return replace(result, decision=self._record(record))
+
+    def _observing(self, pod: PodInfo) -> str | None:
+        """The schedulerName of an observed pod; None: nobody observes it."""
+        profile = self.world.profiles.of(pod)
+        return profile.scheduler_name if profile is not None and profile.observes else None
 
     def _refused(self, pod: PodInfo) -> OtherNodes | None:
         refused = self.records.refused(pod.uid)
@@ -208,6 +226,10 @@ class Explanations:
             last_preemption=self._last_preemption(pod),
             refused_by_extenders=self._refused(pod),
         )
+        if observing := self._observing(pod):
+            # The condition is the other scheduler's, and so are its attempts.
+            said = scheduled_message(pod) or None
+            result = replace(result, observing=observing, scheduler_said=said, last_attempt=None)
         assumed, stage = world.cache.assumed_pods.get(pod.uid), self.binding(pod.uid)
         if assumed is not None and stage is not None:
             # It has its node: nothing is to be found out about others, and on this one it counts.
@@ -298,7 +320,7 @@ class Explanations:
         """The explanation with the reason why no profile serves the pod."""
         profiles, wanted = self.world.profiles, pod.spec.scheduler_name
         near = get_close_matches(
-            wanted, islice(profiles.served, MAX_COMPARED_NAMES), 1, _MIN_SIMILARITY
+            wanted, islice(profiles.served, MAX_NAMES_TO_SUGGEST), 1, _MIN_SIMILARITY
         )
         return replace(
             explanation,
@@ -503,7 +525,12 @@ def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
         message = post_filter.status.message if post_filter is not None else ""
         return PreemptionNow(message=message, would_do=would_do)
     victims = [VictimFields(pod=each.key, priority=each.priority) for each in candidate.victims]
-    return PreemptionNow(node=candidate.node_name, victims=victims, would_do=would_do)
+    return PreemptionNow(
+        node=candidate.node_name,
+        victims=victims,
+        decided_by=decision.decided_by or None,
+        would_do=would_do,
+    )
 
 
 def reasons_of(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:

@@ -5,7 +5,7 @@ profile is bounded, however long it observes, and every binding is counted in on
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -23,6 +23,7 @@ from stellwerk.answers.observed import (
     ObservedComparison,
     ObservedDay,
     ObservedProfile,
+    ObservedShadow,
     PluginPoints,
 )
 from stellwerk.observing.comparison import BindingComparison
@@ -36,7 +37,7 @@ MAX_DAYS: Final = 31
 MAX_COMPARISONS: Final = 1000
 """Last comparisons that are kept: 1 KiB each. Those that are equal are kept as well: a reader sees
 what an answer was made of."""
-MAX_REASONS: Final = 200
+MAX_TALLIED_REASONS: Final = 200
 """Reasons that are counted by themselves. Further ones count as OTHER_REASONS of their plugin."""
 OTHER_REASONS: Final = "other reasons"
 MAX_LATENCIES: Final = 10_000
@@ -105,17 +106,27 @@ class Tally:
         largest = comparison.plugins[0] if comparison.plugins else None
         plugin = comparison.rejected_by or ("" if largest is None else largest.plugin)
         key = plugin, comparison.reason[:_MAX_REASON_CHARACTERS]
-        if key not in self._reasons and len(self._reasons) >= MAX_REASONS:
+        if key not in self._reasons and len(self._reasons) >= MAX_TALLIED_REASONS:
             key = plugin, OTHER_REASONS
         counted = self._reasons.setdefault(key, _Reason())
         counted.count += 1
         if not comparison.rejected_by and largest is not None:
             counted.points += largest.points
 
+    def comparison_of(self, key: str, node_name: str) -> ObservedComparison | None:
+        """The kept comparison of a pod on a node; `key`: NAMESPACE/NAME."""
+        kept = (each for each in reversed(self._last) if each.pod == key)
+        return next((each for each in kept if each.node == node_name), None)
+
     # --- as answered ----------------------------------------------------------------------------
 
     def described(
-        self, waiting: int, pending: int, comparisons: int, compatibility: str
+        self,
+        waiting: int,
+        pending: int,
+        comparisons: int,
+        compatibility: str,
+        shadows: Sequence[ObservedShadow] = (),
     ) -> ObservedProfile:
         """The counts, with up to `comparisons` of the last comparisons.
 
@@ -149,6 +160,7 @@ class Tally:
             ],
             comparisons=list(islice(reversed(self._last), comparisons)),
             compatibility=compatibility,
+            shadows=shadows or None,
         )
 
     def _described_reasons(self) -> Iterator[DifferenceReason]:

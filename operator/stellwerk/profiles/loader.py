@@ -6,7 +6,10 @@ their frameworks (`ProfileFrameworks`) and are written into the World's `Profile
 and decisions read; pods that wait follow (`ProfileMoves`). `ProfileStatusWriter` and
 `RevisionHistory` report the verdicts, which stand in the entries. Invariant: a schedulerName is
 served by the newest version that could be accepted of the profile that wins it; a bad edit changes
-nothing but the verdict, and no edit changes anything in the middle of a scheduling cycle.
+nothing but the verdict, and no edit changes anything in the middle of a scheduling cycle
+(`unchanged`). If a cycle is under way, or many objects wait, an object is judged later, by what it
+says then: edits that follow each other quickly cost one verdict. Pods that are being bound keep the
+version with which their attempt began.
 """
 
 import asyncio
@@ -44,7 +47,7 @@ from stellwerk.profiles.spec.profile import (
     operator_of,
 )
 from stellwerk.scheduler.extenders.pool import ExtenderPool
-from stellwerk.world.profiles import MAX_COMPARED_NAMES
+from stellwerk.world.profiles import MAX_NAMES_TO_SUGGEST
 from stellwerk.world.world import World
 from stellwerk_kube.compatibility import Compatibility
 from stellwerk_kube.errors import DestinationError, ProfileError, UnknownPluginError
@@ -485,7 +488,7 @@ class ProfileLoader:
             itself = "it cannot shadow itself" if name == shadow.name else "it is a shadow itself"
             return f'spec.shadowOf: "{name}" schedules no pods: {itself}'
         others = (each for each, its in claims.items() if each != name and not its.shadow_of)
-        near = suggestion(name, islice(others, MAX_COMPARED_NAMES))
+        near = suggestion(name, islice(others, MAX_NAMES_TO_SUGGEST))
         return f'spec.shadowOf: no SchedulerProfile "{name}" serves{near}'
 
     def _log_refusals(self, before: Mapping[str, Refusal | None]) -> None:

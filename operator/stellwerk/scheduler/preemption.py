@@ -6,7 +6,9 @@ stop if one fails, or if the preemptor is bound or gone; they go on if its node 
 appears elsewhere. Invariant: at most one preemption per preemptor is under way, a preemptor is in
 `World.preempting` for as long as victims are to be evicted for it, and however it ends (done,
 failed, preemptor gone, shut down) nothing of it is left behind; the preemptor is then woken by its
-victims' end, or at once if none of that is still to come.
+victims' end, or at once if none of that is still to come. If a victim never ends, the preemptor is
+tried again as any rejected pod is (`backend.unschedulable_pods`). While the victim is leaving its
+nominated node, it preempts nothing else (`DefaultPreemption`).
 """
 
 import asyncio
@@ -15,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from stellwerk.framework.interface import Candidate
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
@@ -248,6 +249,14 @@ class PreemptionExecutor:
         if task is not None:
             task.cancel()
 
+    def abandon_all(self, is_given_up: Callable[[PodInfo], bool]) -> None:
+        """Stop evicting for these of the preemptors; the victims that are left may stay."""
+        entries = self._world.queue.entries
+        for uid in tuple(self._under_way):
+            entry = entries.get(uid)
+            if entry is not None and is_given_up(entry.newest):
+                self.abandon(uid)
+
     def on_victim(self, uid: str) -> None:
         """Let the preemptors be tried whose last victim is this pod, terminating or gone now."""
         for preemptor in tuple(self._preemptors_of.get(uid, ())):
@@ -319,21 +328,17 @@ class PreemptionExecutor:
             if cleared is not None:
                 self._dispatcher.reports.put(cleared)
         else:
-            self._evicted(pod.uid, outcomes[-1])
+            under_way = self._under_way.get(pod.uid)
+            if under_way is not None:
+                under_way.last_outcome = outcomes[-1]
+                if self._is_over(under_way):
+                    self._end(pod.uid)
             wake_preemptor(world, pod, outcomes)
         finally:
             metrics = self._metrics
             seconds = world.clock.monotonic() - started_seconds
             metrics.preemption_goroutines_duration.labels(result).observe(seconds)
             metrics.preemption_goroutines_execution.labels(result).inc()
-
-    def _evicted(self, uid: str, last: VictimOutcome) -> None:
-        """Every victim is evicted, the last one with this outcome."""
-        under_way = self._under_way.get(uid)
-        if under_way is not None:
-            under_way.last_outcome = last
-            if self._is_over(under_way):
-                self._end(uid)
 
     async def _evict_all(self, eviction: Eviction) -> Sequence[VictimOutcome]:
         """Evict every victim, the last one when all others are; returns the outcomes, in order.
@@ -365,14 +370,11 @@ class PreemptionExecutor:
 
 def _reason(eviction: Eviction) -> EvictionReason:
     pod, chosen = eviction.preemptor, eviction.candidate
-    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}"
-    return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)
-
-
-def _scope(chosen: Candidate) -> str:
-    """The addition to an event where victims are on other nodes than the one that is made free."""
+    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}"
     nodes = sorted({victim.node_name for victim in chosen.victims})
-    if nodes == [chosen.node_name]:
-        return ""
-    count = len(chosen.victims)
-    return f" (cross-node preemption of {count} pod(s) on {', '.join(nodes)})"
+    if nodes != [chosen.node_name]:
+        count = len(chosen.victims)
+        note += f" (cross-node preemption of {count} pod(s) on {', '.join(nodes)})"
+    if eviction.decided_by:
+        note += f": {eviction.decided_by}"
+    return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)

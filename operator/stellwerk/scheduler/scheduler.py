@@ -116,6 +116,17 @@ class Scheduler(Waits):
         seconds = self._heartbeat_seconds
         return self._world.clock.monotonic() if seconds is None else seconds
 
+    def hand_over(self) -> None:
+        """End what is under way for pods that another scheduler serves from here on.
+
+        Those that wait on Permit go back to the queue, and no further victim is evicted for them.
+        Bindings that have come further end by themselves: the API server refuses a second one.
+        """
+        is_observed = self._world.profiles.is_observed
+        self._binding_cycle.send_back(is_observed)
+        self._preemption.abandon_all(is_observed)
+        self.groups.submit.evictions.abandon(is_observed)
+
     async def run(self) -> None:
         """Schedule until cancelled; then let the bindings in flight finish."""
         self._heartbeat_seconds = self._world.clock.monotonic()
@@ -221,7 +232,7 @@ async def _observe_nothing() -> None:
 
 STANDBY_ROUND_SECONDS: Final = 1.0
 """Pause between two rounds of a replica that does not lead."""
-MIN_STALE_ITEMS: Final = 1024
+MIN_STALE_ACTIVE_ITEMS: Final = 1024
 """Below this number of stale items, sorting activeQ anew costs more than it saves."""
 
 
@@ -237,9 +248,13 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
     garbage.freeze()
     while not leading.is_set():
         world.cache.update_snapshot()
-        if len(active) > 2 * world.queue.pending()["active"] + MIN_STALE_ITEMS:
+        if len(active) > 2 * world.queue.pending()["active"] + MIN_STALE_ACTIVE_ITEMS:
             active.discard_stale()
-        await _work_off(world, leading)
+        # What is left of requeueing, slice by slice.
+        is_left = True
+        while is_left and not leading.is_set():
+            is_left = world.queue.backlog.work_off()
+            await asyncio.sleep(0)
         try:
             async with asyncio.timeout(STANDBY_ROUND_SECONDS):
                 await leading.wait()
@@ -250,12 +265,4 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
 async def _write_ahead(cache: Cache) -> None:
     """Write the rows of very many changed nodes, and yield to the event loop between steps."""
     while cache.write_ahead(MAX_ROWS_PER_STEP):  # noqa: ASYNC110 other tasks run, nothing is awaited
-        await asyncio.sleep(0)
-
-
-async def _work_off(world: World, leading: asyncio.Event) -> None:
-    """Do what is left of requeueing, slice by slice, unless this process leads by then."""
-    is_left = True
-    while is_left and not leading.is_set():
-        is_left = world.queue.backlog.work_off()
         await asyncio.sleep(0)

@@ -12,10 +12,12 @@ report is cancelled until another one is put.
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from contextvars import Context
 from typing import Final
 
 from stellwerk.framework.services import ClusterClient
+from stellwerk.models.pod import PodInfo
 from stellwerk.world.pod_status import Report
 from stellwerk_kube.clock import Clock
 from stellwerk_kube.errors import NotFound, NotLeader, SchedulerError
@@ -30,9 +32,16 @@ replaced by a newer one or cancelled by a binding, so more writers would mean mo
 class StatusReports:
     """Reports on pods on their way to the API, a few at a time."""
 
-    def __init__(self, client: ClusterClient, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        clock: Clock,
+        is_observed: Callable[[PodInfo], bool] = lambda _: False,
+    ) -> None:
+        """`is_observed` tells pods that another scheduler serves: no report on them is written."""
         self._client = client
         self._clock = clock
+        self._is_observed = is_observed
         self.pending: OrderedDict[str, Report] = OrderedDict()
         """By uid of the pod, in the order in which they are written. An OrderedDict, because the
         first item of a plain dict costs a walk past all that were taken from its front before."""
@@ -68,15 +77,14 @@ class StatusReports:
         await self._write(report)
 
     async def _write_all(self) -> None:
-        while (uid := self._next()) is not None:
+        # A report on a pod of which one is being written waits, and others go first.
+        while uid := next((uid for uid in self.pending if uid not in self.writing), ""):
             await self._write(self.pending.pop(uid))
-
-    def _next(self) -> str | None:
-        return next((uid for uid in self.pending if uid not in self.writing), None)
 
     async def _write(self, report: Report) -> None:
         pod, patch = report.pod, report.patch(self._clock)
-        if patch is None:
+        # Its profile may have begun to observe since the report was put.
+        if patch is None or self._is_observed(pod):
             return
         written = self.writing[pod.uid] = asyncio.Event()
         try:

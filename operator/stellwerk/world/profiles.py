@@ -13,6 +13,7 @@ is replaced by what holds without it.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -30,7 +31,7 @@ from stellwerk.framework.events import (
     queue_if,
 )
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
-from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.handle import RandomNumbers, RecordsMoments, milliseconds
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, Code, CycleState, Status
 from stellwerk.models.pod import PodInfo
@@ -55,10 +56,15 @@ OnPluginFailure: TypeAlias = Callable[[str, str, str], None]
 """(plugin, extension point, schedulerName): a plugin raised."""
 _WITHOUT_LABELS: Final[JsonObject] = {"metadata": {}}
 """Every namespace, where none are known."""
-MAX_COMPARED_NAMES: Final = 200
+MAX_NAMES_TO_SUGGEST: Final = 200
 """Names that are compared with a misspelt one; 200 take half a millisecond."""
 POD_COMPLEXITY: Final = "PodComplexity"
 """Stands for the limit among the plugins that rejected a pod."""
+
+
+MOMENT: Final = 0
+"""Stands for the bound of a draw that is no random number, but the wall-clock time in milliseconds
+since the epoch, which a decision read. No number can be drawn below it."""
 
 
 class RecordedRandom(RandomNumbers):
@@ -74,6 +80,13 @@ class RecordedRandom(RandomNumbers):
         number = self._numbers.randrange(stop)
         self.draws.append((number, stop))
         return number
+
+    def moment(self, now: Callable[[], datetime]) -> int:
+        """The time that the decision reads, in milliseconds; kept as a draw below `MOMENT`."""
+        numbers = self._numbers
+        moment = numbers.moment(now) if isinstance(numbers, RecordsMoments) else milliseconds(now)
+        self.draws.append((moment, MOMENT))
+        return moment
 
 
 @dataclass(slots=True)
@@ -201,6 +214,8 @@ class Profiles(QueueingPolicy):
         self.observing: set[str] = set()
         self.on_observing: Callable[[], None] = lambda: None
         """Called after a profile that observes has come, changed or gone."""
+        self.on_handed_over: Callable[[], None] = lambda: None
+        """Called after a profile that has scheduled pods observes them from here on."""
         self._unanswered: set[str] = set()
         """Uids of pods that are gated because a plugin raised."""
 
@@ -210,6 +225,10 @@ class Profiles(QueueingPolicy):
         None: no selector matches it, no profile its name, or that takes no pods of its namespace.
         """
         return self.served.get(self.profile_name(pod))
+
+    def is_observed(self, pod: PodInfo) -> bool:
+        """Whether another scheduler serves a pod, so that nothing may be written about it."""
+        return bool(self.observing) and self.profile_name(pod) in self.observing
 
     @override
     def profile_name(self, pod: PodInfo) -> str:
@@ -239,7 +258,7 @@ class Profiles(QueueingPolicy):
         `refusals` says why profiles of these names do not serve. Returns whether the selectors of
         profiles, or the namespaces that they take pods of, are others.
         """
-        is_new = is_observing = False
+        is_new = is_observing = is_handed_over = False
         for name in names:
             before, after = self.served.get(name), profiles.get(name)
             if after is None:
@@ -256,11 +275,14 @@ class Profiles(QueueingPolicy):
                 is_new |= self._select(name, before, after)
                 observes = after is not None and after.observes
                 is_observing |= observes or name in self.observing
+                is_handed_over |= observes and before is not None and not before.observes
                 (self.observing.add if observes else self.observing.discard)(name)
         if is_new:
             self.overlaps.clear()
         if is_observing:
             self.on_observing()
+        if is_handed_over:
+            self.on_handed_over()
         return is_new
 
     def _select(self, name: str, before: ServedProfile | None, after: ServedProfile | None) -> bool:
@@ -330,7 +352,7 @@ class Profiles(QueueingPolicy):
         One that is only observed is no name to be served by.
         """
         served = (each for each in self.served if each not in self.observing)
-        return suggestion(name, islice(served, MAX_COMPARED_NAMES))
+        return suggestion(name, islice(served, MAX_NAMES_TO_SUGGEST))
 
     # --- the queue's policy ---------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from stellwerk.answers.devices import (
 )
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
+from stellwerk.answers.observed import CLASS_WORDS, ONE_STEP, ObservedPage, ObservedProfile
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.profiles import ProfilesPage, ServingProfile
 from stellwerk.answers.queue import (
@@ -47,6 +48,7 @@ from stellwerk.answers.queue import (
 from stellwerk.answers.search import FoundObject, SearchPage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
+from stellwerk.answers.words import latency, percent
 from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.troubleshooting import Section, entry_of, sections
@@ -71,14 +73,22 @@ from stellwerk_cli.page.supposition_form import (
     supposition,
     with_weights,
 )
-from stellwerk_cli.page.what_if_view import placed_alike, summary, unplaced_alike
+from stellwerk_cli.page.what_if_view import (
+    counted_templates,
+    kinds_of_nodes,
+    nodes_with_most,
+    placed_alike,
+    summary,
+    template_name,
+    unplaced_alike,
+)
 from stellwerk_kube.clock import SystemClock, parse_moment
 from stellwerk_kube.compatibility import decided_as, decided_by_default
 from stellwerk_kube.errors import ApiError, ConfigurationError, SchedulerError
 from stellwerk_kube.untrusted_text import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from stellwerk.answers.profile_history import ProfileHistory
     from stellwerk_cli.page.answers import Answers, ApiReader, PodEvent
@@ -112,7 +122,8 @@ def what_if_command(form: Mapping[str, str], pod: str = "") -> str:
         while f"\n{end}\n" in f"\n{text}\n":
             end += _END
         lines.append(f"cat > {name}.yaml <<'{end}'\n{text}\n{end}\n")
-        words += [option, f"{name}.yaml"]
+        copies = form.get("copies", "").strip() if name == "pod" else ""
+        words += [option, f"{name}.yaml={copies}" if copies else f"{name}.yaml"]
         if name == "nodes" and form.get("count", "1").strip() not in {"", "1"}:
             words += ["--count", form["count"].strip()]
     drain = form.get("drain", "").strip()
@@ -159,6 +170,10 @@ _MAX_RESOURCE_COLUMNS: Final = 10
 """Resources of nodes that have a column each in the list."""
 EVENTS_FRESH_SECONDS: Final = 10.0
 """Seconds for which the events of a pod are not asked for again, however many windows follow it."""
+OBSERVED_SECONDS: Final = 10.0
+"""Seconds for which the names of observed schedulers are not asked for again."""
+_OBSERVING: Final[web.RequestKey[Sequence[ObservedProfile]]] = web.RequestKey("observing", Sequence)
+"""The profiles that observe, while a request is answered."""
 FOLLOW_SECONDS: Final = 2
 """Seconds between two questions of a page that follows an answer."""
 FOLLOW_SLOWLY_SECONDS: Final = 10
@@ -166,6 +181,10 @@ FOLLOW_SLOWLY_SECONDS: Final = 10
 RANGES: Final = {"5m": "5 minutes", "1h": "1 hour", "all": "12 hours"}
 """Ranges of the charts: the operator's name → words."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
+_MAX_COMPARISONS: Final = 1000
+"""Comparisons that are asked for: as many as an operator keeps of a profile."""
+_NOT_ALIKE: Final = frozenset({"differs", "foundNone"})
+"""Classes of bindings that are listed unless the address asks for another one."""
 _NO_API: Final = "this page cannot reach the API server"
 
 
@@ -385,10 +404,22 @@ class Offers:
 class Views:
     """Handlers of every page."""
 
-    def __init__(self, answers: Answers, api: ApiReader | None = None) -> None:
-        """`api` reads the API server; None: nothing does."""
+    def __init__(
+        self,
+        answers: Answers,
+        api: ApiReader | None = None,
+        remarks: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """Prepare the pages.
+
+        Args:
+            answers: of the operator.
+            api: reads the API server; None: nothing does.
+            remarks: what is assumed of a cluster that is followed without an operator.
+        """
         self._answers = answers
         self._api = api
+        self._remarks = remarks
         self._templates = _environment()
         self.routes = [
             web.get("/", self._shown(self._overview)),
@@ -402,6 +433,7 @@ class Views:
             web.get("/owners/{namespace}/{kind}/{name}", self._shown(self._owner)),
             web.get("/profiles", self._shown(self._profiles)),
             web.get("/profiles/{name}", self._shown(self._profile)),
+            web.get("/observed", self._shown(self._observed)),
             web.get("/search", self._shown(self._search)),
             web.get("/pods/{namespace}/{name}", self._shown(self._pod)),
             web.get("/help", self._shown(self._help)),
@@ -606,6 +638,30 @@ class Views:
             trial=trial,
         )
 
+    async def _observed(self, request: web.Request) -> web.Response:
+        """The comparison with each observed scheduler, of whose bindings one class may be open."""
+        wanted = request.query.get("result", "")
+        wanted = wanted if wanted in CLASS_WORDS else ""
+        path = f"/observed?limit={_MAX_COMPARISONS}"
+        observed = await self._answers.get(path, ObservedPage)
+        rows = {
+            each.name: [
+                one
+                for one in each.comparisons
+                if (one.result == wanted if wanted else one.result in _NOT_ALIKE)
+            ][:_ROWS_PER_PAGE]
+            for each in observed.items
+        }
+        return self._page(
+            request,
+            "observed.html",
+            answer=observed,
+            command=command("stellwerk", "observe", "report"),
+            observed=observed,
+            wanted=wanted,
+            rows=rows,
+        )
+
     async def _tried(self, trial: WeightsTrial, spec: JsonObject, name: str) -> WeightsTrial:
         """The trial with its answer, or the reason why there is none."""
         try:
@@ -709,7 +765,7 @@ class Views:
             ),
             "",
         )
-        computed = explanation.state in _COMPUTED
+        computed = explanation.state in _COMPUTED or explanation.placement_now is not None
         return self._page(
             request,
             "pod.html",
@@ -848,6 +904,10 @@ class Views:
             summary=summary(answer) if answer is not None else "",
             placed=placed_alike(answer) if answer is not None else (),
             unplaced=unplaced_alike(answer) if answer is not None else (),
+            templates=[
+                (each, template_name(each), kinds_of_nodes(each), nodes_with_most(each, 20))
+                for each in (counted_templates(answer) if answer is not None else ())
+            ],
             pod=explanation,
             held_back=False,
             rejections=rejection_map(explanation.verdicts if explanation is not None else None),
@@ -859,6 +919,7 @@ class Views:
         """A view that becomes a page with the reason where there is no answer."""
 
         async def handler(request: web.Request) -> web.Response:
+            request[_OBSERVING] = await self._observing()
             try:
                 return await view(request)
             except PortRefusal as refusal:
@@ -869,6 +930,16 @@ class Views:
                 return self._failed(request, 503, f"{error}")
 
         return handler
+
+    async def _observing(self) -> Sequence[ObservedProfile]:
+        """The profiles that observe, for the line above every page."""
+        try:
+            found = await self._answers.get("/observed?limit=1", ObservedPage, OBSERVED_SECONDS)
+        except SchedulerError:
+            # An older operator observes nothing, an older role does not give the right to ask. The
+            # page itself says whether the operator answers.
+            return ()
+        return found.items
 
     async def _near(self, request: web.Request) -> Sequence[FoundObject]:
         """Objects whose names are like that of a page whose subject is not there."""
@@ -920,6 +991,9 @@ class Views:
         text = self._templates.get_template(template).render(
             path=request.path,
             follow=follow,
+            observing=sorted({each.scheduler_name for each in request.get(_OBSERVING, ())}),
+            observed_waiting=sum(each.waiting for each in request.get(_OBSERVING, ())),
+            remarks=list(self._remarks()),
             answer=answer,
             command=command,
             as_json=f"?{urlencode([*own, ('format', 'json')], quote_via=quote, errors='replace')}"
@@ -964,6 +1038,8 @@ def _environment() -> Environment:
         "queue_words": lambda queue: _QUEUE_WORDS.get(queue, queue),
         "holders_of": holders_of,
         "milliseconds": milliseconds,
+        "percent_of": percent,
+        "latency": latency,
         "json": lambda value: orjson.dumps(value).decode(),
         "device_path": _device_path,
         "lines": _lines,
@@ -983,6 +1059,8 @@ def _environment() -> Environment:
         "chart_size": (WIDTH, HEIGHT),
         "queues": QUEUES,
         "negative_conditions": _NEGATIVE,
+        "class_words": CLASS_WORDS,
+        "one_step": ONE_STEP,
         "zone_label": "topology.kubernetes.io/zone",
         "shell": command,
         "entry_of": entry_of,

@@ -12,12 +12,12 @@ from stellwerk.explain.lists.page import (
     natural_order,
     owner_of,
 )
-from stellwerk.explain.queue_facts import QUEUES
+from stellwerk.explain.queue_facts import queue_name
 from stellwerk.explain.steps import Steps
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.world import World
 
-_MAX_PODS: Final = 500
+_MAX_LISTED_PODS: Final = 500
 """Pods that are listed. The answer counts all of them."""
 
 
@@ -35,14 +35,16 @@ def owned_pods(world: World, namespace: str, owner: str) -> Steps[OwnedPods]:
         pod = entry.newest
         # A pod that is being bound is on its node already.
         if _is_of(pod, namespace, owner) and world.cache.pod(uid) is None:
-            waiting.append(OwnedPod(pod=pod.key, queue=QUEUES.get(entry.place, "none")))
+            waiting.append(OwnedPod(pod=pod.key, queue=queue_name(entry)))
     for number, pod in enumerate(list(world.cache.pods())):
         if number % MAX_MATCHES_PER_STEP == 0:
             yield
         if _is_of(pod, namespace, owner):
             placed.append(OwnedPod(pod=pod.key, node=pod.node_name))
-    shown = waiting[:_MAX_PODS]
-    shown += sorted(placed, key=lambda each: natural_order(each.pod))[: _MAX_PODS - len(shown)]
+    shown = waiting[:_MAX_LISTED_PODS]
+    shown += sorted(placed, key=lambda each: natural_order(each.pod))[
+        : _MAX_LISTED_PODS - len(shown)
+    ]
     return OwnedPods(
         owner=owner,
         namespace=namespace,

@@ -1,7 +1,8 @@
 """VolumeBinding: a node must reach the pod's volumes, and unbound claims get theirs with the node.
 
 Filter finds, Reserve assumes what Filter found for the chosen node, so that the next cycle sees it;
-PreBind writes it and waits until the volume controller or a provisioner has bound every claim.
+PreBind writes it and waits until the volume controller or a provisioner has bound every claim, at
+most for `bindTimeoutSeconds`: after that the binding fails as an error, and what was written stays.
 Invariant: what Reserve assumed is restored by Unreserve unless the API has taken it over.
 """
 
@@ -134,7 +135,7 @@ class VolumeBinding(
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
-        if not any(claim_volumes(pod)):
+        if not pod.details.volumes or not any(claim_volumes(pod)):
             return SKIP_FILTER
         found = self._usable_claims(pod)
         if isinstance(found, str):
@@ -175,6 +176,8 @@ class VolumeBinding(
 
     @override
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        if not pod.details.volumes:  # most pods: PreFilter has left no state to look for
+            return OK
         attempt = state.get(_NAME, _State)
         if attempt is None or not (attempt.claims.waiting or attempt.claims.awaited):
             return OK
@@ -225,6 +228,8 @@ class VolumeBinding(
 
     @override
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        if not pod.details.volumes:
+            return SKIP
         attempt = state.get(_NAME, _State)
         return OK if attempt is not None and attempt.writes else SKIP
 

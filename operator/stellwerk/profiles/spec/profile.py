@@ -1,9 +1,10 @@
 """SchedulerProfile objects: from what a user wrote to what a framework is built from.
 
-`profiles` calls `load_profile` for every object and `arbitrate` for all of them together,
-`decide` the former for its case. Invariant: a LoadedProfile can be built into a framework without a
-further check of names, points, weights or arguments; everything a user can get wrong has become a
-ProfileError that names the field.
+`load_profile` checks an object by itself. `arbitrate` says which objects serve: of those with one
+schedulerName the older one, and none that sorts the queue in another way than the oldest of all.
+`profiles` calls both, `stellwerk decide` the former. Invariant: a LoadedProfile can be built into a
+framework without a further check of names, points, weights or arguments; everything a user can get
+wrong has become a ProfileError that names the field.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

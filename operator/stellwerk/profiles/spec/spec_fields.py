@@ -90,58 +90,58 @@ class PluginSet(ConfigModel):
     enabled and disabled is enabled."""
 
 
-NO_PLUGINS: Final = PluginSet.model_validate({})
+EMPTY_PLUGIN_SET: Final = PluginSet.model_validate({})
 
 
 class Plugins(ConfigModel):
     """Plugins per extension point, on top of the default ones."""
 
-    multi_point: PluginSet = NO_PLUGINS
+    multi_point: PluginSet = EMPTY_PLUGIN_SET
     """Plugins for every extension point that they implement. A list for one point overrides this
     one, and this one overrides the defaults."""
 
-    pre_enqueue: PluginSet = NO_PLUGINS
+    pre_enqueue: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that decide whether a pod may enter the active queue."""
 
-    queue_sort: PluginSet = NO_PLUGINS
+    queue_sort: PluginSet = EMPTY_PLUGIN_SET
     """The plugin that orders the queue: exactly one, the same in all profiles."""
 
-    pre_filter: PluginSet = NO_PLUGINS
+    pre_filter: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that look at a pod before any node is filtered."""
 
-    filter: PluginSet = NO_PLUGINS
+    filter: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that rule out nodes that cannot run the pod."""
 
-    post_filter: PluginSet = NO_PLUGINS
+    post_filter: PluginSet = EMPTY_PLUGIN_SET
     """Plugins called when no node is left, such as preemption."""
 
-    pre_score: PluginSet = NO_PLUGINS
+    pre_score: PluginSet = EMPTY_PLUGIN_SET
     """Plugins called once before nodes are scored."""
 
-    score: PluginSet = NO_PLUGINS
+    score: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that rank the nodes that passed the filters."""
 
-    reserve: PluginSet = NO_PLUGINS
+    reserve: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that set resources aside once a node is chosen."""
 
-    permit: PluginSet = NO_PLUGINS
+    permit: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that may refuse or delay a binding."""
 
-    pre_bind: PluginSet = NO_PLUGINS
+    pre_bind: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that prepare a binding."""
 
-    bind: PluginSet = NO_PLUGINS
+    bind: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that bind the pod, at least one. The first one that does not skip the pod ends the
     list."""
 
-    post_bind: PluginSet = NO_PLUGINS
+    post_bind: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that are informed of a bound pod."""
 
-    placement_generate: PluginSet = NO_PLUGINS
+    placement_generate: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that propose sets of nodes for a group of pods, such as
     TopologyPlacementGenerator."""
 
-    placement_score: PluginSet = NO_PLUGINS
+    placement_score: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that rank sets of nodes for a group of pods, such as NodeResourcesFit and
     PodGroupPodsCount."""
 

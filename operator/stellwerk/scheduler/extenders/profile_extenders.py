@@ -4,6 +4,9 @@ The scheduling cycle filters and prioritizes with them, bindings may be theirs, 
 about victims. Invariant: filters run one after the other on what is left, scores are asked for at
 once; the failure of an ignorable extender changes nothing, that of another one ends the attempt,
 and a prioritizer's failure never matters.
+
+The scheduling coroutine waits for these answers, so a slow extender holds up all pods, up to its
+`httpTimeout` for each call. The time is taken from the profile's share (`framework.time_budget`).
 """
 
 import asyncio
@@ -36,8 +39,6 @@ from stellwerk_kube.untrusted_text import shown
 
 logger = logging.getLogger(__name__)
 
-_PREEMPTION: Final = "DefaultPreemption"
-"""The plugin under whose name kube-scheduler calls extenders about victims."""
 MAX_EXTENDER_SCORE: Final = 10
 """Highest score that an extender is expected to give (`extenderv1.MaxExtenderPriority`)."""
 MAX_SUMMED_SCORE: Final = 2**53
@@ -319,7 +320,7 @@ async def call_extenders(
             if extender.ignorable:
                 logger.warning("ignoring extender %s: %s", extender.name, failure)
                 continue
-            return PostFilterResult(error(_PREEMPTION, f"preemption: {failure}"))
+            return PostFilterResult(error(found.plugin, f"preemption: {failure}"))
         # Offered without victims, a node may be left so for the next extender to name some.
         unnamed = {candidate.node_name for candidate in candidates if not candidate.victims}
         emptied = [
@@ -329,6 +330,6 @@ async def call_extenders(
         ]
         if emptied and not extender.ignorable:
             message = f'expected at least one victim pod on node "{emptied[0]}"'
-            return PostFilterResult(error(_PREEMPTION, f"preemption: {message}"))
+            return PostFilterResult(error(found.plugin, f"preemption: {message}"))
         candidates = [each for each in answer if each.node_name not in emptied]
     return with_victims_only(replace(found, candidates=tuple(candidates)))

@@ -2,7 +2,17 @@
 
 `schedule_one` calls it for the member that was popped; the others that can be tried are taken
 along, and `submit_group_result` binds or requeues them. Between slices of the decision events are
-handled and bindings go on, and no other decision is made. Invariant: when a cycle ends, each member
+handled and bindings go on, and no other decision is made. What can change between two slices:
+
+- A node: later members see the newest columns, members that have a node keep it, even if it goes,
+  as any pod that is being bound (`binding_cycle`).
+- A member is deleted, or bound by another scheduler: it counts no more, and if too few are left,
+  the placement is taken back (`_check_members`).
+- The group's object is deleted or made anew: the placement is taken back, and the members wait for
+  the new object or are tried for it.
+- The profile: it changes after the decision (`ProfileLoader.unchanged`).
+
+Invariant: when a cycle ends, each member
 taken is in exactly one place: in a binding task, in the queue, or gone.
 """
 
@@ -41,7 +51,7 @@ from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     decide_group,
 )
-from stellwerk.world.gangs.group_request import Untried, take_members, why_untried
+from stellwerk.world.gangs.group_request import Untried, is_still_met, take_members, why_untried
 from stellwerk.world.gangs.group_reservation import may_keep_part
 from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible
 from stellwerk.world.profiles import ServedProfile
@@ -116,6 +126,8 @@ class GroupCycle:
         return taken
 
     def _lets_others_pass(self, taken: GroupInCycle) -> bool:
+        if not self.throttle.slow_namespaces.spent:
+            return False
         priority = min(each.pod.priority for each in taken.queued.values())
         namespace = taken.members.key.namespace
         return self.throttle.slow_namespaces.waits(namespace, SlowSearch.GROUP, priority)
@@ -300,7 +312,7 @@ class GroupCycle:
             if result.assumed is not None and gone:
                 undo_results(context, [result])
                 result.assumed, result.failure = None, Failure.error("the pod is gone")
-        if not taken.request(self.world).is_met_by(decision.attempt):
+        if not is_still_met(self.world, taken.members, decision.attempt):
             undo_attempt(context, decision.attempt)
             decision.placed = False
             decision.message = "members were lost while the group was decided"

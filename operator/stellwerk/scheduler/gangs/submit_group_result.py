@@ -13,7 +13,7 @@ bound.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -90,6 +90,8 @@ class GroupEviction:
     victims: Sequence[PodInfo]
     profile_name: str
     """The schedulerName under which events and conditions are written."""
+    decided_by: str = ""
+    """As `GroupPreemption.decided_by`."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,14 @@ class GroupEvictions:
         self._under_way[eviction.group.key] = task
         task.add_done_callback(lambda done: self._ended(eviction.group.key, done))
 
+    def abandon(self, is_given_up: Callable[[PodInfo], bool]) -> None:
+        """Stop evicting for the groups of these pods; the victims that are left may stay."""
+        groups = self.world.pod_groups.groups
+        for key, task in self._under_way.items():
+            members = groups.get(key)
+            if members is not None and any(map(is_given_up, members.pods.values())):
+                task.cancel()
+
     async def close(self) -> None:
         """Stop everything under way and wait for it."""
         tasks = list(self._under_way.values())
@@ -124,7 +134,8 @@ class GroupEvictions:
     async def _carry_out(self, eviction: GroupEviction) -> None:
         missed = False
         try:
-            note = f"Preempted by podgroup {eviction.group.uid} on node cluster"
+            why = f": {eviction.decided_by}" if eviction.decided_by else ""
+            note = f"Preempted by podgroup {eviction.group.uid} on node cluster{why}"
             reason = EvictionReason(
                 eviction.profile_name, "podgroup", note, related=eviction.reference
             )
@@ -174,10 +185,12 @@ class SubmitGroupResult:
         caller.
         """
         results = decision.attempt.results
-        taken.remaining = RemainingMembers(decision, taken.profile.compatibility)
-        again = [taken.queued[each.pod.uid] for each in taken.remaining.again]
-        taken.members.room_refused = ""
         placed = [each for each in results if each.assumed is not None]
+        left = set[str]()
+        if len(placed) < len(results):
+            taken.remaining = remaining = RemainingMembers(decision, taken.profile.compatibility)
+            left = remaining.uids.union(each.pod.uid for each in remaining.again)
+        taken.members.room_refused = ""
         needed = decision.request.needed if decision.request.group.is_gang else 1
         permit = None
         if needed > 1:
@@ -189,7 +202,7 @@ class SubmitGroupResult:
             queued = taken.queued[result.pod.uid]
             self._record_result(result, taken.profile)
             if result.assumed is None:
-                if queued not in again and result.pod.uid not in taken.remaining.uids:
+                if result.pod.uid not in left:
                     self.requeue_failed(taken, queued, result.failure)
                 continue
             self.records.put(taken.records[result.pod.uid])
@@ -222,7 +235,11 @@ class SubmitGroupResult:
         if evicts:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
-        self._start_api_calls(results)
+        # What PostFilter wants done in the cluster, once for members that want the same.
+        for api_call in {
+            each.api_call.act: each.api_call for each in results if each.api_call
+        }.values():
+            self.dispatcher.api_calls.start(api_call)
         namespace = taken.members.key.namespace
         waits_backoff_out = self.throttle.slow_namespaces.waits_backoff_out(namespace)
         for uid, failure in failures.items():
@@ -230,7 +247,13 @@ class SubmitGroupResult:
             taken.queued[uid].waits_backoff_out = waits_backoff_out
             self.requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
         if preemption is not None and evicts:
-            self._evict(taken, decision.request, preemption.victims)
+            group, name = decision.request.group, taken.profile.scheduler_name
+            members = [each.pod for each in taken.queued.values()]
+            why = preemption.decided_by
+            reference, victims = group_reference(group), preemption.victims
+            self.evictions.start(
+                GroupEviction(group, reference, members, victims, name, decided_by=why)
+            )
         seconds = self.world.clock.monotonic() - taken.started_seconds
         self.throttle.slow_namespaces.took(namespace, SlowSearch.GROUP, seconds)
 
@@ -255,20 +278,6 @@ class SubmitGroupResult:
     def _try_with_reservation_once_more(self, key: PodGroupKey) -> None:
         del self._reservation_timers[key]
         try_with_reservation_once_more(self.world, key)
-
-    def _evict(
-        self, taken: GroupInCycle, request: GroupRequest, victims: Sequence[PodInfo]
-    ) -> None:
-        group = request.group
-        members = [each.pod for each in taken.queued.values()]
-        name = taken.profile.scheduler_name
-        self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
-
-    def _start_api_calls(self, results: Sequence[MemberResult]) -> None:
-        """Start what PostFilter wants done in the cluster, once for members that want the same."""
-        acts = {act.act: act for each in results if (act := each.api_call) is not None}
-        for act in acts.values():
-            self.dispatcher.api_calls.start(act)
 
     def _record_result(self, result: MemberResult, profile: ServedProfile) -> None:
         """Record what a member's attempt has measured, and what broke in it."""
