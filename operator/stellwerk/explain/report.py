@@ -177,7 +177,7 @@ class Explanations:
         return replace(result, decision=self._record(record))
 
     def _observing(self, pod: PodInfo) -> str | None:
-        """The schedulerName of an observed pod; None: nobody observes it."""
+        """The schedulerName of an observed pod; None: no profile observes it."""
         profile = self.world.profiles.of(pod)
         return profile.scheduler_name if profile is not None and profile.observes else None
 
