@@ -327,6 +327,7 @@ class Operator:
             throttle.why_slow,
             max_pod_complexity,
             self.observer.described,
+            self.observer.comparison_of,
         )
         return scheduler
 

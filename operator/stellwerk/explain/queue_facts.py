@@ -38,6 +38,11 @@ QUEUES: Final[Mapping[Place, str]] = {
 }
 
 
+def queue_name(entry: QueuedPod) -> str:
+    """The queue of a pod; one that is observed waits for the other scheduler, wherever it is."""
+    return QUEUES[Place.OBSERVED] if entry.is_observed else QUEUES.get(entry.place, "none")
+
+
 def binding_facts(
     world: World, pod: PodInfo, assumed: PodInfo, stage: BindingStage
 ) -> BindingFacts:
@@ -85,7 +90,7 @@ def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
     """The facts of one pod."""
     plugins = sorted(entry.rejector_plugins)
     return QueueFacts(
-        queue=QUEUES.get(entry.place, "none"),
+        queue=queue_name(entry),
         since=at(world.clock, entry.queued_at),
         attempts=entry.attempts,
         unschedulable_attempts=entry.unschedulable_count,

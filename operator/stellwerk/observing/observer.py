@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
 
-from stellwerk.answers.observed import ObservedProfile
+from stellwerk.answers.observed import ObservedComparison, ObservedProfile, ObservedShadow
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.types import CycleState
 from stellwerk.metrics import Metrics
+from stellwerk.models.pod import PodInfo
 from stellwerk.observing.comparison import BindingComparison, decide_thoroughly
 from stellwerk.observing.tally import Tally
 from stellwerk.observing.trailing import (
@@ -364,7 +365,24 @@ class Observer:
             pending = 0 if trail is None else trail.pending[name]
             served = self._world.profiles.served.get(name)
             release = "" if served is None else str(served.compatibility.version)
-            yield tally.described(waiting[name], pending, comparisons, release)
+            shadows = [*self._shadows_of(tally.loaded.name)]
+            yield tally.described(waiting[name], pending, comparisons, release, shadows)
+
+    def comparison_of(self, pod: PodInfo) -> ObservedComparison | None:
+        """The comparison of a bound pod; None: there is none, or it is no longer kept."""
+        profile = self._world.profiles.of(pod)
+        tally = None if profile is None else self._tallies.get(profile.scheduler_name)
+        return None if tally is None else tally.comparison_of(pod.key, pod.node_name)
+
+    def _shadows_of(self, name: str) -> Iterator[ObservedShadow]:
+        for shadow in self._loader.shadows.by_name.values():
+            if shadow.profile.loaded.spec.shadow_of == name:
+                yield ObservedShadow(
+                    name=shadow.profile.loaded.name,
+                    compared=shadow.compared,
+                    differing=shadow.differing,
+                    mean_gain_points=round(shadow.mean_gain, 2),
+                )
 
 
 async def _written_ahead(copy: TrailingWorld) -> None:

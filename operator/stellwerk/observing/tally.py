@@ -5,7 +5,7 @@ profile is bounded, however long it observes, and every binding is counted in on
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -23,6 +23,7 @@ from stellwerk.answers.observed import (
     ObservedComparison,
     ObservedDay,
     ObservedProfile,
+    ObservedShadow,
     PluginPoints,
 )
 from stellwerk.observing.comparison import BindingComparison
@@ -112,10 +113,20 @@ class Tally:
         if not comparison.rejected_by and largest is not None:
             counted.points += largest.points
 
+    def comparison_of(self, key: str, node_name: str) -> ObservedComparison | None:
+        """The kept comparison of a pod on a node; `key`: NAMESPACE/NAME."""
+        kept = (each for each in reversed(self._last) if each.pod == key)
+        return next((each for each in kept if each.node == node_name), None)
+
     # --- as answered ----------------------------------------------------------------------------
 
     def described(
-        self, waiting: int, pending: int, comparisons: int, compatibility: str
+        self,
+        waiting: int,
+        pending: int,
+        comparisons: int,
+        compatibility: str,
+        shadows: Sequence[ObservedShadow] = (),
     ) -> ObservedProfile:
         """The counts, with up to `comparisons` of the last comparisons.
 
@@ -149,6 +160,7 @@ class Tally:
             ],
             comparisons=list(islice(reversed(self._last), comparisons)),
             compatibility=compatibility,
+            shadows=shadows or None,
         )
 
     def _described_reasons(self) -> Iterator[DifferenceReason]:
