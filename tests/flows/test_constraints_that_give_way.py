@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.explain.steps import finished
@@ -31,7 +32,7 @@ SOON_SECONDS = 3.0
 ZONE = "topology.kubernetes.io/zone"
 NODES = [make_node("a", cpu="8", zone="a"), make_node("b", cpu="1", zone="b")]
 """Zone b has no room for a pod of the group."""
-SPREAD = {
+SPREAD: dict[str, Any] = {
     "topologySpreadConstraints": [
         {
             "maxSkew": 1,
@@ -41,16 +42,16 @@ SPREAD = {
         }
     ]
 }
-GIVES_WAY = {
+GIVES_WAY: dict[str, Any] = {
     "pluginConfig": [{"name": "PodTopologySpread", "args": {"giveWayAfterSeconds": AFTER_SECONDS}}]
 }
 
 
-def web(name: str, **fields: object) -> JsonObject:
+def web(name: str, **fields: Any) -> JsonObject:
     return make_pod(name, cpu="2", labels={"app": "web"}, **SPREAD, **fields)
 
 
-def play(story: Callable[[VirtualCluster], Awaitable[None]], **profile: object) -> None:
+def play(story: Callable[[VirtualCluster], Awaitable[None]], **profile: Any) -> None:
     async def flow(clock: VirtualClock) -> None:
         async with open_virtual_cluster(
             clock, NODES, ClusterOptions(seed=1, feature_gates=GANGS)

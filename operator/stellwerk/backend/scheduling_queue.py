@@ -370,6 +370,11 @@ class SchedulingQueue:
             self.backlog.begin(work)
 
     @property
+    def has_due(self) -> bool:
+        """Whether `flush_due` may find a pod, now or later."""
+        return bool(self._due)
+
+    @property
     def next_due(self) -> float:
         """The wall-clock time of the next `flush_due` that may find a pod; infinite: none will."""
         return self._due[0][0] if self._due else math.inf

@@ -6,7 +6,6 @@ while the loop waits. Invariant: which pod is next, and how much is decided befo
 is said here and nowhere else.
 """
 
-import math
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
@@ -139,7 +138,7 @@ def _flush_due(world: World) -> None:
 
 
 def _has_due(world: World) -> bool:
-    return world.queue.next_due < math.inf
+    return world.queue.has_due
 
 
 def _until_due(world: World) -> float:
