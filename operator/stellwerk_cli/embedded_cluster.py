@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from stellwerk.models.scheduling_spec import DEFAULT_SCHEDULER_NAME
 from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk.profiles.spec.profile import (
     DEFAULT_PROFILE_MANIFEST,
@@ -161,7 +162,7 @@ def install_profiles(cluster: EmbeddedCluster, *, gang_scheduling: bool = False)
     """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them.
 
     `kubectl apply` takes them for its own, as if an earlier one had made them, but for
-    gangScheduling: a manifest that does not name it leaves it as it is.
+    gangScheduling and allowBeside: a manifest that does not name them leaves them as they are.
     """
     api = cluster.api
     definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
@@ -171,6 +172,9 @@ def install_profiles(cluster: EmbeddedCluster, *, gang_scheduling: bool = False)
         profile = as_applied(_copied(manifest))
         if gang_scheduling:
             profile["spec"]["gangScheduling"] = True
+        if profile["spec"]["schedulerName"] == DEFAULT_SCHEDULER_NAME:
+            # No kube-scheduler is here, whose lease an operator could wait for.
+            profile["spec"]["allowBeside"] = True
         api.ensure(profiles, "", profile)
 
 

@@ -12,16 +12,9 @@ from typing import Final
 from stellwerk_kube.admission import Admission
 from stellwerk_kube.daemon_pods import DAEMON_SET, for_node, wanted_and_allowed
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.pod_templates import CONTROLLER_KINDS, POD, template_of
 
-_REPLICAS: Final = {
-    "Deployment": "replicas",
-    "ReplicaSet": "replicas",
-    "ReplicationController": "replicas",
-    "StatefulSet": "replicas",
-    "Job": "parallelism",
-}
-"""The field that says how many pods a kind has at once."""
-POD_KINDS: Final = ("Pod", *_REPLICAS)
+POD_KINDS: Final = (POD, *CONTROLLER_KINDS)
 """The kinds whose number of pods does not depend on the nodes."""
 
 
@@ -45,63 +38,70 @@ def pods_of(
     metadata.setdefault("namespace", namespace)
     if obj["kind"] == "Pod":
         return [{**obj, "metadata": metadata}]
-    spec = obj.get("spec") or {}
-    made = _pod_of({**obj, "metadata": metadata})
     if obj["kind"] == DAEMON_SET:
-        template = spec.get("template") or {}
+        template = (obj.get("spec") or {}).get("template") or {}
         wanted = {**template, "spec": template.get("spec") or {}}
         names = [node["metadata"]["name"] for node in nodes if wanted_and_allowed(node, wanted)[0]][
             : most + 1
         ]
+        made = _defaulted(_pod_of_daemon_set({**obj, "metadata": metadata}))
         found = [{**_numbered(made, name), "spec": for_node(made["spec"], name)} for name in names]
         for pod in found:
             admission.pod(pod)
         return found
-    number = min(_replicas(obj["kind"], spec), most + 1)
-    if number:
-        admission.pod(made)
+    number = min(template_of(obj, namespace).count, most + 1)
+    if not number:
+        return []
+    made = pod_of_controller(obj, namespace, admission)
     return [deepcopy(_numbered(made, index)) for index in range(number)]
+
+
+def pod_of_controller(obj: JsonObject, namespace: str, admission: Admission) -> JsonObject:
+    """The pod that a controller makes, as the API server shows it, named as the controller.
+
+    `namespace`: of an object that names none.
+
+    Raises:
+        ConfigurationError: the API server would refuse the pod.
+    """
+    made = _defaulted(template_of(obj, namespace).pod)
+    admission.pod(made)
+    return made
 
 
 def is_written(obj: JsonObject) -> bool:
     """Whether a controller's manifest was written, and not read from a cluster with its pods."""
-    makes_pods = obj.get("kind") in _REPLICAS or obj.get("kind") == DAEMON_SET
+    makes_pods = obj.get("kind") in CONTROLLER_KINDS or obj.get("kind") == DAEMON_SET
     return makes_pods and not (obj.get("metadata") or {}).get("uid")
 
 
-def _pod_of(controller: JsonObject) -> JsonObject:
-    """A pod as the API server shows it that a controller has made, but for its name."""
+def _pod_of_daemon_set(obj: JsonObject) -> JsonObject:
+    """The pod of a DaemonSet's template, without defaults."""
+    metadata = obj["metadata"]
+    template = (obj.get("spec") or {}).get("template") or {}
+    name = metadata.get("name") or "pod"
+    owner = {"kind": DAEMON_SET, "name": metadata.get("name", ""), "controller": True}
+    named = {"namespace": metadata["namespace"], "name": name}
+    named["ownerReferences"] = [{**owner, "apiVersion": obj.get("apiVersion", ""), "uid": ""}]
+    return {
+        "apiVersion": "v1",
+        "kind": POD,
+        "metadata": {**(template.get("metadata") or {}), **named},
+        "spec": template.get("spec") or {},
+    }
+
+
+def _defaulted(pod: JsonObject) -> JsonObject:
+    """A pod as the API server shows it: with the defaults of its fields."""
     from stellwerk_kube.schema.decoder import decode  # noqa: PLC0415 large tables
     from stellwerk_kube.schema.defaults import default_of, merge_label_keys  # noqa: PLC0415
 
-    metadata = controller["metadata"]
-    template = (controller.get("spec") or {}).get("template") or {}
-    raw = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {**(template.get("metadata") or {}), "namespace": metadata["namespace"]},
-        "spec": template.get("spec") or {},
-    }
-    pod, _ = decode("Pod", raw)
-    default_of("Pod")(pod)
-    merge_label_keys(pod)
-    name, kind = metadata.get("name", ""), controller["kind"]
-    owner = {"kind": kind, "name": name, "controller": True}
-    pod["metadata"] |= {
-        "name": name or "pod",
-        "ownerReferences": [{**owner, "apiVersion": controller.get("apiVersion", ""), "uid": ""}],
-    }
-    return pod
+    made, _ = decode(POD, pod)
+    default_of(POD)(made)
+    merge_label_keys(made)
+    return made
 
 
 def _numbered(pod: JsonObject, which: object) -> JsonObject:
     metadata = pod["metadata"]
     return {**pod, "metadata": {**metadata, "name": f"{metadata['name']}-{which}"}}
-
-
-def _replicas(kind: str, spec: JsonObject) -> int:
-    """The number of the controller's pods that run at once; 1 where it does not say."""
-    wanted = spec.get(_REPLICAS[kind])
-    most = spec.get("completions") if kind == "Job" else None
-    count = 1 if wanted is None else int(wanted)
-    return max(0, count if most is None else min(count, int(most)))

@@ -114,6 +114,8 @@ def questions() -> dict[str, dict[str, Any]]:
     }
     for name, fields in PODS.items():
         found[name] = {"pod": make_pod("p", cpu="1", **fields)}
+        alike = {"template": make_pod("p", cpu="1", **fields), "count": 15_000}
+        found[f"{name}, 15,000 of them"] = {"templates": [alike]}
         found[f"{name}, no room"] = {
             "pod": make_pod("p", cpu="1000", **fields),
             "addNodes": [shape],

@@ -405,7 +405,7 @@ async def test_a_suggestion_is_tried_by_a_link_and_misspelt_fields_are_refused(
         await keys.press("Enter")
         await expect(page.get_by_text("The form below is filled in for")).to_be_visible()
         await expect(page.get_by_text("1 of 1 pod gets a node.")).to_be_visible()
-        pod = page.get_by_label("this pod were added")
+        pod = page.get_by_label("these pods were added")
         await expect(pod).to_have_value(re.compile("cpu: 6000m"))
         await pod.fill("kind: Pod\nmetadata: {name: p}\nspec: {nodeselector: {}, containers: []}")
         await page.get_by_role("button", name="Decide").click()

@@ -85,6 +85,12 @@ ANSWERED: Final[dict[tuple[str, ...], list[str]]] = {
         "default/deployment-2",
     ],
     ("what-if", "--pod", "job.yaml"): ["2 pods of default/job/job  node-"],
+    ("what-if", "--pod", "job.yaml=10000"): [
+        "9 of 10,000 pods get a node, 9,991 find no node.",
+        "default/job/job: 9 of 10,000 pods get a node",
+        "by node: node-1 (3), node-2 (3), node-3 (3)",
+        "9,991 pods get no node: 0/3 nodes are available: 3 Insufficient cpu.",
+    ],
     ("what-if", "--pod", "three.yaml"): ["default/one", "default/two", "default/three"],
     (*BIG, "--set", "spec.containers[0].resources.requests.cpu=1"): ["default/big  node-"],
     (*BIG, "--set", r"metadata.labels.app\.kubernetes\.io/name=x"): ["default/big gets no node"],
@@ -105,8 +111,8 @@ ANSWERED: Final[dict[tuple[str, ...], list[str]]] = {
 
 REFUSED: Final = {
     ("what-if", "--pod", "group.yaml"): (
-        "group.yaml: there is no Pod, Deployment, ReplicaSet, ReplicationController, StatefulSet "
-        "or Job in it, but 1 PodGroup"
+        "group.yaml: there is no Pod, Deployment, ReplicaSet, ReplicationController, StatefulSet, "
+        "Job or CronJob in it, but 1 PodGroup"
     ),
     ("what-if", "--profile", "deployment.yaml"): (
         "deployment.yaml: there is no SchedulerProfile in it, but 1 Deployment"
@@ -151,7 +157,9 @@ async def sandbox_of(folder: Path) -> AsyncIterator[None]:
 
 async def test_what_is_asked_is_answered_or_refused_in_one_line(tmp_path: Path) -> None:
     async def asked(words: tuple[str, ...]) -> tuple[int, str, str]:
-        words = tuple(str(tmp_path / word) if word in FILES else word for word in words)
+        words = tuple(
+            str(tmp_path / word) if word.partition("=")[0] in FILES else word for word in words
+        )
         cluster = () if words[0] == "convert" else ("--kubeconfig", str(tmp_path / "kubeconfig"))
         return await asyncio.wait_for(command(*words, *cluster), 20)
 

@@ -5,6 +5,7 @@
 
 import json
 
+from stellwerk_kube.pod_templates import TEMPLATE_KINDS
 from stellwerk_kube.schema.types import types
 from tests.support.repository import ROOT
 
@@ -12,8 +13,8 @@ FILE = ROOT / "operator" / "stellwerk_kube" / "api_fields.json"
 
 
 def table() -> str:
-    """The types that pods and nodes lead to, a type a line."""
-    known, found, left = types(), dict[str, dict[str, str]](), ["Pod", "Node"]
+    """The types that pods, templates of pods and nodes lead to, a type a line."""
+    known, found, left = types(), dict[str, dict[str, str]](), [*TEMPLATE_KINDS, "Node"]
     while left:
         name = left.pop().strip("[]{}")
         if name in known and name not in found:

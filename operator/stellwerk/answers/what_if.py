@@ -25,6 +25,7 @@ from stellwerk_kube.api_fields import check_object
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import suggestion
+from stellwerk_kube.pod_templates import POD, TEMPLATE_KINDS, template_of
 
 MAX_SUPPOSED_NODES: Final = 1000
 """Nodes that one question may suppose."""
@@ -42,7 +43,14 @@ _MAX_VALUE_CHARACTERS: Final = 63
 """Characters of a label's value."""
 Part = TypeVar("Part", dict[str, Any], list[Any])
 MAX_SUPPOSED_PODS: Final = 1000
-"""Pods that one answer decides on."""
+"""Pods that one answer decides on beside those of templates. Each has an entry of its own."""
+MAX_TEMPLATES: Final = 100
+"""Templates of one question: each is read and counted by itself."""
+MAX_TEMPLATE_PODS: Final = 15_000
+"""Pods of all templates of one question. More are refused: the answer would take longer than the
+port computes for one (`serving.explanations.MAX_COMPUTING_SECONDS`)."""
+MAX_PODS_ONE_BY_ONE: Final = 100
+"""Pods of templates that an answer lists one by one as well. Of more, it only has the counts."""
 MAX_ACTS: Final = 1000
 """Acts of one kind in one question: each costs a look at a node, a pod or a controller."""
 _MAX_ACT_CHARACTERS: Final = 32_768
@@ -50,8 +58,31 @@ _MAX_ACT_CHARACTERS: Final = 32_768
 _MAX_WORDS_OF_ACTS: Final = 8192
 """Names, labels and taints in all acts of one kind: to read so many takes 8 ms, one step."""
 _ACTS: Final = ("relabel", "taint", "delete", "scale")
-_FIELDS: Final = frozenset({"pod", "pods", "addNodes", "count", "drain", "profile", *_ACTS})
+_FIELDS: Final = frozenset(
+    {"pod", "pods", "templates", "addNodes", "count", "drain", "profile", *_ACTS}
+)
+_TEMPLATE_FIELDS: Final = frozenset({"template", "count"})
 _PROFILE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
+
+
+@dataclass(frozen=True, slots=True)
+class SupposedTemplate(PortAnswer):
+    """Pods that are alike: what they are made of, and how many there are."""
+
+    template: JsonObject
+    """A Pod, a PodTemplate, a Deployment, a ReplicaSet, a ReplicationController, a StatefulSet, a
+    Job or a CronJob; without a kind, the template in one of these (`metadata` and `spec`)."""
+    count: int | None = None
+    """The number of pods; absent: as many as the controller runs at once, or one."""
+
+    @property
+    def pods(self) -> int:
+        """The number of pods.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: the template is malformed.
+        """
+        return template_of(self.template, "default").count if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +113,8 @@ class Supposition(PortAnswer):
     """Nodes and pods that are deleted, each as `node/NAME` or `pod/NAMESPACE/NAME`."""
     scale: Sequence[str] = ()
     """Controllers that are scaled, each as `KIND/NAMESPACE/NAME=REPLICAS`."""
+    templates: Sequence[SupposedTemplate] = ()
+    """Decide for the pods of these, after `pods` and `pod`, and answer by template."""
 
     @classmethod
     def of(cls, body: object, *, is_server_newer: bool = False) -> "Supposition":
@@ -101,6 +134,7 @@ class Supposition(PortAnswer):
             raise ConfigurationError("pod and profile must be objects")
         nodes, count = _checked_nodes(body)
         pods = _checked_pods(body)
+        templates = _checked_templates(body, is_server_newer=is_server_newer)
         if pod is not None:
             check_object("pod", "Pod", pod, is_server_newer=is_server_newer)
         for index, each in enumerate(pods):
@@ -113,7 +147,8 @@ class Supposition(PortAnswer):
             near = suggestion(unknown[0], _PROFILE_FIELDS)
             raise ConfigurationError(f'profile: unknown field "{unknown[0]}"{near}')
         acts = {name: _checked_texts(body, name) for name in _ACTS}
-        found = cls(pod, pods, nodes, count, _checked_drain(body), profile, **acts)
+        drain = _checked_drain(body)
+        found = cls(pod, pods, nodes, count, drain, profile, **acts, templates=templates)
         # Read once at the door, so that what is misspelt is refused before anything is decided.
         _ = found.relabellings, found.taintings, found.deletions, found.scalings
         return found
@@ -178,6 +213,41 @@ def _checked_pods(body: JsonObject) -> Sequence[JsonObject]:
     if len(pods) > MAX_SUPPOSED_PODS:
         raise ConfigurationError(f"pods: at most {MAX_SUPPOSED_PODS} are allowed")
     return tuple(pods)
+
+
+def _checked_templates(body: JsonObject, *, is_server_newer: bool) -> tuple[SupposedTemplate, ...]:
+    templates = body.get("templates") or ()
+    if not isinstance(templates, list | tuple) or not all(
+        isinstance(each, dict) and isinstance(each.get("template"), dict) for each in templates
+    ):
+        raise ConfigurationError('templates must be a list of {"template": {…}, "count": NUMBER}')
+    if len(templates) > MAX_TEMPLATES:
+        raise ConfigurationError(f"templates: at most {MAX_TEMPLATES} are allowed")
+    found, total = list[SupposedTemplate](), 0
+    for index, each in enumerate(templates):
+        at, template, count = f"templates[{index}]", each["template"], each.get("count")
+        unknown = sorted(map(str, {*each} - _TEMPLATE_FIELDS))
+        if unknown:
+            near = suggestion(unknown[0], _TEMPLATE_FIELDS)
+            raise ConfigurationError(f'{at}: unknown field "{unknown[0]}"{near}')
+        is_number = isinstance(count, int) and not isinstance(count, bool)
+        if count is not None and not (is_number and 0 <= count <= MAX_TEMPLATE_PODS):
+            raise ConfigurationError(
+                f"{at}: count must be a number from 0 to {MAX_TEMPLATE_PODS:,}, "
+                f"the most pods of all templates"
+            )
+        kind = template.get("kind") or POD
+        if kind not in TEMPLATE_KINDS:
+            kinds = f"{', '.join(TEMPLATE_KINDS[:-1])} or {TEMPLATE_KINDS[-1]}"
+            raise ConfigurationError(f"{at}: {kinds} is expected, this is a {kind!s:.80}")
+        check_object(at, str(kind), template, is_server_newer=is_server_newer)
+        found.append(SupposedTemplate(template, count))
+        total += found[-1].pods
+    if total > MAX_TEMPLATE_PODS:
+        raise ConfigurationError(
+            f"templates: {total:,} pods; one answer covers at most {MAX_TEMPLATE_PODS:,}"
+        )
+    return tuple(found)
 
 
 def _checked_texts(body: JsonObject, name: str) -> tuple[str, ...]:
@@ -312,6 +382,60 @@ class UnplacedPod(PortAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodsOnNode(PortAnswer):
+    """Pods of a template that get the same node."""
+
+    node: str
+    pods: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsOnKind(PortAnswer):
+    """Pods of a template that get nodes of the same kind."""
+
+    kind: str
+    """The label `node.kubernetes.io/instance-type`; without it, what is allocatable, in words."""
+    nodes: int
+    """Nodes of this kind that get at least one of the pods."""
+    pods: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsWithoutNode(PortAnswer):
+    """Pods of a template that get no node for the same reason."""
+
+    message: str
+    pods: int
+    would_preempt: WouldPreempt | None = None
+    """The victims of the first of these pods; absent: it would preempt none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateOutcome(PortAnswer):
+    """The decisions on the pods of one template, counted."""
+
+    template: str
+    """NAMESPACE/NAME of a pod, NAMESPACE/KIND/NAME of a controller."""
+    pods: int
+    placed: int
+    unplaced: int
+    left_out: int | None = None
+    """Pods that were not examined; absent: all were."""
+    nodes: int
+    """Nodes that get at least one of the pods."""
+    by_node: Sequence[PodsOnNode]
+    """The nodes with the most pods first, at most 100."""
+    by_kind: Sequence[PodsOnKind]
+    """The kinds of node with the most pods first, at most 20."""
+    reasons: Sequence[PodsWithoutNode]
+    """The most frequent reasons first, at most 10."""
+    other_reasons: int | None = None
+    """Pods that get no node for other reasons than these; absent: there are none."""
+    listed: bool = False
+    """Whether the pods are in `placed` and `unplaced` of the answer, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodThatStays(PortAnswer):
     """A pod that a drain does not evict, since a disruption budget forbids it."""
 
@@ -364,5 +488,7 @@ class WhatIf(PortAnswer):
     """Parts that decide on these pods and are not asked here: extenders, Permit."""
     daemon_sets: Sequence[str] | None = None
     """NAMESPACE/NAME of the DaemonSets whose pods come to nodes that are supposed."""
+    templates: Sequence[TemplateOutcome] | None = None
+    """The outcome by template, if the question had any, in their order."""
     read: ClusterReading | None = None
     """The reading that the answer was decided on; absent: an operator gave it."""

@@ -19,6 +19,9 @@ from stellwerk.models.pod import PodInfo
 class QueueingPolicy(Protocol):
     """The rules of profiles about queueing."""
 
+    observing: AbstractSet[str] = frozenset()
+    """The schedulerNames of profiles whose pods another scheduler serves."""
+
     def profile_name(self, pod: PodInfo) -> str:
         """The schedulerName of the profile that serves a pod: the pod's own, but for selectors."""
         return pod.spec.scheduler_name

@@ -98,7 +98,10 @@ def take_out_own_copies(world: World, pods: Iterable[PodInfo], *, by_name: bool 
         if world.cache.remove_pod(pod.uid) is None:
             missing.add(pod.key)
     if by_name and missing:
-        for known in [each for each in world.cache.pods() if each.key in missing]:
+        # Keys are made of the few pods whose names are the same, not of every pod.
+        names = {key.partition("/")[2] for key in missing}
+        same = [each for each in world.cache.pods() if each.name in names]
+        for known in [each for each in same if each.key in missing]:
             world.cache.remove_pod(known.uid)
             world.pod_groups.take_pod(known.uid)
 
@@ -124,13 +127,8 @@ def _alone(world: World, pod: PodInfo, profile: ServedProfile) -> Attempt:
     refused = _refused(world, pod, profile, decision)
     if refused is not None:
         return Attempt(message=refused.message, is_own=False, decision=decision)
-    names = _best(decision)
-    return Attempt(
-        decision.node_name,
-        tied=len(names),
-        tied_nodes=names[:_MAX_TIED_NODES],
-        decision=decision,
-    )
+    tie = _tie(decision)
+    return Attempt(decision.node_name, tied=tie.count, tied_nodes=tie.names, decision=decision)
 
 
 def _refused(
@@ -156,16 +154,25 @@ def _refused(
     return failure
 
 
-def _best(decision: Decision) -> Sequence[str]:
-    """The nodes among which the profile draws; empty: there was no tie, or nothing is drawn."""
+@dataclass(frozen=True, slots=True)
+class _Tie:
+    """The nodes among which the profile draws."""
+
+    count: int = 0
+    """0: there was no tie, or nothing is drawn."""
+    names: Sequence[str] = ()
+    """The first ones: naming thousands would take longer than the decision."""
+
+
+def _tie(decision: Decision) -> _Tie:
     search, best, scores = decision.search, decision.best, decision.scores
     if best is None or scores is None or len(best) < 2:  # noqa: PLR2004 a tie
-        return ()
+        return _Tie()
     if search.nominated or search.profile.loaded.spec.tie_break != "Random":
-        return ()
-    view = scores.nodes
-    rows = best if view.whole else view.row_numbers()[best]
-    return search.snapshot.names(rows.tolist())
+        return _Tie()
+    view, first = scores.nodes, best[:_MAX_TIED_NODES]
+    rows = first if view.whole else view.row_numbers()[first]
+    return _Tie(len(best), search.snapshot.names(rows.tolist()))
 
 
 # --- a member of a group ------------------------------------------------------------------------
@@ -194,7 +201,7 @@ def _with_group(
     results: dict[str, Attempt] = {}
     while pending:
         request = request_for(world, profile, members, in_order(live, pending))
-        ties: dict[str, Sequence[str]] = {}
+        ties: dict[str, _Tie] = {}
         decision = yield from _decided(world, profile, request, ties)
         results |= yield from _of_members(world, profile, decision, ties)
         # What a cycle leaves, the next one of the group tries.
@@ -208,7 +215,7 @@ def _decided(
     world: World,
     profile: ServedProfile,
     request: GroupRequest,
-    ties: dict[str, Sequence[str]],
+    ties: dict[str, _Tie],
 ) -> Steps[GroupDecision]:
     """The decision on a group, with the best nodes of each member in `ties`."""
     deciding = decide_group(world, profile, request)
@@ -217,7 +224,7 @@ def _decided(
         while True:
             answer = None if ask is None else decided_at_once(ask)
             if ask is not None and answer is not None and ask.world is world:
-                ties[ask.pod.uid] = _best(answer)
+                ties[ask.pod.uid] = _tie(answer)
             yield
             ask = next(deciding) if answer is None else deciding.send(answer)
     except StopIteration as ended:
@@ -231,7 +238,7 @@ def _of_members(
     world: World,
     profile: ServedProfile,
     decision: GroupDecision,
-    ties: Mapping[str, Sequence[str]],
+    ties: Mapping[str, _Tie],
 ) -> Steps[dict[str, Attempt]]:
     """The result for each member by uid, those that a quorum left tried by themselves."""
     if not decision.placed:
@@ -244,13 +251,14 @@ def _of_members(
                 message = missing  # what the others lack says more
             results[uid] = Attempt(message=f'with its pod group "{name}": {message}', is_own=False)
         return results
-    tied = next((names for names in ties.values() if names), ())
+    tied = next((tie for tie in ties.values() if tie.count), _Tie())
     results = {}
     for each in decision.attempt.results:
         if each.assumed is not None:
-            own = ties.get(each.pod.uid) or tied
+            own = ties.get(each.pod.uid, tied)
+            own = own if own.count else tied
             results[each.pod.uid] = Attempt(
-                each.assumed.node_name, tied=len(own), tied_nodes=own[:_MAX_TIED_NODES]
+                each.assumed.node_name, tied=own.count, tied_nodes=own.names
             )
         elif each.failure is not None:
             results[each.pod.uid] = Attempt(message=each.failure.message, is_own=False)

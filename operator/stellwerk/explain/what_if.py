@@ -11,21 +11,24 @@ World itself.
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.answers.what_if import (
+    MAX_PODS_ONE_BY_ONE,
     MAX_SUPPOSED_PODS,
     PlacedPod,
     PodThatStays,
     Supposition,
+    TemplateOutcome,
     UnplacedPod,
     WhatIf,
     WouldPreempt,
 )
 from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
+from stellwerk.explain.by_template import TemplatePods, TemplateTally
 from stellwerk.explain.lists.page import controller_of
 from stellwerk.explain.report import explain_attempt
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
@@ -102,39 +105,27 @@ def _on_fork(
     drained = supposed.drained_nodes
     nodes = yield from _nodes_named(world, drained)
     drains = _Drains(world, nodes)
-    pods = [*changes.anew, *drains.leaving, *changes.copies]
-    after: dict[str, str] = {}
-    for number, (manifest, runs_before) in enumerate(changes.made):
-        pods.append(_pod(world, manifest, max_complexity))
-        after[pods[-1].key] = runs_before
-        if number % _MAX_PODS_PER_STEP == 0:
-            yield
-    made = [_pod(world, manifest, max_complexity) for manifest in supposed.pods]
-    explained = None if supposed.pod is None else _pod(world, supposed.pod, max_complexity)
-    if explained is not None:
-        made.append(explained)
-    take_out_own_copies(world, made, by_name=True)
-    pods += made
-    _check_names(pods)
-    if not (pods or drained):
-        pods = [pod for pod in waiting if pod.uid not in changes.gone]
+    asked = yield from _asked_pods(world, supposed, changes, drains, max_complexity)
+    if not (asked.pods or drained or asked.templates):
+        asked.pods = [pod for pod in waiting if pod.uid not in changes.gone]
     # Made once, for plugins keep columns between decisions; and refused though no pod waits.
     profile = None
     if supposed.profile is not None:
         profile = _supposed_profile(world, supposed.profile, max_complexity)
         world.profiles.served[_SUPPOSED] = profile
-    answers = _Answers(world, live, drains, throttled, explained, after)
+    answers = _Answers(world, live, drains, throttled, asked)
     stopped: str | None = None
-    for pod in pods[:MAX_SUPPOSED_PODS]:
-        if not drains.evicts(pod):
-            continue
-        try:
-            yield from answers.decide(pod, profile or world.profiles.of(pod))
-        except OutOfTime as reason:
-            stopped = str(reason)
-            break
+    try:
+        for pod in asked.pods[:MAX_SUPPOSED_PODS]:
+            if drains.evicts(pod):
+                yield from answers.decide(pod, profile or world.profiles.of(pod))
+        for template in asked.templates:
+            yield from answers.decide_template(template, profile)
+    except OutOfTime as reason:
+        stopped = str(reason)
     placed, unplaced, explanation = answers.placed, answers.unplaced, answers.explanation
-    left_out = len(pods) - len(placed) - len(unplaced) - len(drains.staying)
+    left_out = asked.count - answers.examined - len(drains.staying)
+    by_template = yield from answers.by_template()
     if explanation is not None:
         explanation = _without_uncordoning(explanation, drained)
     return WhatIf(
@@ -151,7 +142,68 @@ def _on_fork(
         staying=drains.staying or None,
         not_asked=list(answers.not_asked) or None,
         daemon_sets=list(dict.fromkeys([*daemon_sets, *changes.daemon_sets])) or None,
+        templates=by_template or None,
     )
+
+
+@dataclass(slots=True)
+class _AskedPods:
+    """The pods of a question, in the order in which they are decided."""
+
+    pods: list[PodInfo]
+    explained: PodInfo | None = None
+    """The one of them that is explained."""
+    templates: list[TemplatePods] = field(default_factory=list)
+    """The pods that come last, and are counted by template."""
+    after: dict[str, str] = field(default_factory=dict)
+    """The pod that has to run before one is made, by the keys of both."""
+
+    @property
+    def templated(self) -> int:
+        """The number of pods of templates."""
+        return sum(each.count for each in self.templates)
+
+    @property
+    def count(self) -> int:
+        """The number of pods."""
+        return len(self.pods) + self.templated
+
+
+def _asked_pods(
+    world: World,
+    supposed: Supposition,
+    changes: SupposedChanges,
+    drains: "_Drains",
+    max_complexity: int,
+) -> Steps[_AskedPods]:
+    """The pods that acts and drains leave without a node, and those that are supposed.
+
+    Raises:
+        ConfigurationError: a manifest cannot be read, or two pods have the same name.
+    """
+    asked = _AskedPods([*changes.anew, *drains.leaving, *changes.copies])
+    for number, (manifest, runs_before) in enumerate(changes.made):
+        asked.pods.append(_pod(world, manifest, max_complexity))
+        asked.after[asked.pods[-1].key] = runs_before
+        if number % _MAX_PODS_PER_STEP == 0:
+            yield
+    made: list[PodInfo] = []
+    for number, manifest in enumerate(supposed.pods):
+        made.append(_pod(world, manifest, max_complexity))
+        if number % _MAX_PODS_PER_STEP == 0:
+            yield
+    if supposed.pod is not None:
+        asked.explained = _pod(world, supposed.pod, max_complexity)
+        made.append(asked.explained)
+    take_out_own_copies(world, made, by_name=True)
+    asked.pods += made
+    for each in supposed.templates:
+        found = TemplatePods(world, each, lambda manifest: _pod(world, manifest, max_complexity))
+        asked.templates.append(found)
+        yield from found.take_out_own_copies()
+        yield
+    _check_names([pod.key for pod in asked.pods], asked.templates)
+    return asked
 
 
 class _Answers:
@@ -163,30 +215,37 @@ class _Answers:
         live: World,
         drains: "_Drains",
         throttled: Throttled,
-        explained: PodInfo | None,
-        after: Mapping[str, str],
+        asked: _AskedPods,
     ) -> None:
-        """`after`: the pod that has to run before one is made, by the keys of both."""
-        self._after = after
+        self._after = dict(asked.after)
         self._world = world
         self._live = live
         self._drains = drains
         self._throttled = throttled
-        self._explained = explained
+        self._explained = asked.explained
+        # Listed as well while that is readable: programs that ask for few pods need no counts.
+        self._lists_templates = asked.templated <= MAX_PODS_ONE_BY_ONE
         self._with_group: dict[str, Attempt] = {}
         """Results for members whose group was decided for another member, by uid."""
         self.explanation: RecomputedExplanation | None = None
+        self.examined = 0
+        """Pods that have an answer, listed or counted."""
         self.placed: list[PlacedPod] = []
         self.unplaced: list[UnplacedPod] = []
         self.followed: set[str] = set()
         """The Kubernetes releases."""
         self.not_asked: dict[PluginLeftOut, None] = {}
+        self._tallies = [TemplateTally(each) for each in asked.templates]
+        self._tally: TemplateTally | None = None
+        """Counts the pods of the template that is decided on; None: no template is."""
+        self._keys_with_node: set[str] = set()
+        """Keys of the pods that got a node, if the order of a StatefulSet asks for them."""
 
     def decide(self, pod: PodInfo, profile: ServedProfile | None) -> Steps[None]:
         """Decide for one pod."""
         world = self._world
         before = self._after.get(pod.key)
-        if before and not any(each.pod == before for each in self.placed):
+        if before and before not in self._keys_with_node:
             message = f"its StatefulSet creates it once {before} runs"
             self._gets_none(pod, message, held_back=True)
             return
@@ -211,19 +270,74 @@ class _Answers:
         self._with_group |= tried.others
         if tried.node_name:
             self._drains.made_good(pod)
-            tied = tried.tied or None
-            controller = controller_of(pod) or None
-            self.placed.append(
-                PlacedPod(pod=pod.key, node=tried.node_name, tied=tied, controller=controller)
-            )
+            self._gets(pod, tried)
         else:
-            self.unplaced.append(_unplaced(pod, tried, held_back))
+            self._gets_none(pod, tried.message, _would_preempt(tried), held_back=bool(held_back))
 
-    def _gets_none(self, pod: PodInfo, message: str, *, held_back: bool = False) -> None:
-        controller = controller_of(pod) or None
-        self.unplaced.append(
-            UnplacedPod(pod=pod.key, message=message, held_back=held_back, controller=controller)
-        )
+    def decide_template(self, template: TemplatePods, profile: ServedProfile | None) -> Steps[None]:
+        """Decide for the pods of a template, and count what becomes of them.
+
+        `profile`: decides for all; None: the one that serves the pods.
+        """
+        first = template.first
+        if first is None:
+            return
+        profile = profile or self._world.profiles.of(first)
+        self._tally = next(each for each in self._tallies if each.pods is template)
+        # All members of a group have to be there before the first is decided.
+        pods = list(template) if template.is_grouped else template
+        yield
+        before = ""
+        for pod in pods:
+            if template.is_ordered and before:
+                self._after[pod.key] = before
+            before = pod.key
+            yield from self.decide(pod, profile)
+
+    def by_template(self) -> Steps[list[TemplateOutcome]]:
+        """The counts of each template."""
+        found: list[TemplateOutcome] = []
+        for tally in self._tallies:
+            outcome = yield from tally.outcome(self._world, listed=self._lists_templates)
+            found.append(outcome)
+        return found
+
+    def _gets(self, pod: PodInfo, tried: Attempt) -> None:
+        self.examined += 1
+        self._keys_with_node.add(pod.key)
+        if self._tally is not None:
+            self._tally.count_placed(tried.node_name)
+        if self._tally is None or self._lists_templates:
+            self.placed.append(
+                PlacedPod(
+                    pod=pod.key,
+                    node=tried.node_name,
+                    tied=tried.tied or None,
+                    controller=controller_of(pod) or None,
+                )
+            )
+
+    def _gets_none(
+        self,
+        pod: PodInfo,
+        message: str,
+        would_preempt: WouldPreempt | None = None,
+        *,
+        held_back: bool = False,
+    ) -> None:
+        self.examined += 1
+        if self._tally is not None:
+            self._tally.count_unplaced(message, would_preempt)
+        if self._tally is None or self._lists_templates:
+            self.unplaced.append(
+                UnplacedPod(
+                    pod=pod.key,
+                    message=message,
+                    would_preempt=would_preempt,
+                    held_back=held_back,
+                    controller=controller_of(pod) or None,
+                )
+            )
 
     def _explain(self, pod: PodInfo, profile: ServedProfile) -> Steps[Attempt]:
         self.explanation, tried = yield from explain_attempt(self._world, pod, profile, self._live)
@@ -251,19 +365,12 @@ def _held_back(pod: PodInfo, profile: ServedProfile) -> str:
     return ""
 
 
-def _unplaced(pod: PodInfo, tried: Attempt, held_back: str) -> UnplacedPod:
+def _would_preempt(tried: Attempt) -> WouldPreempt | None:
     candidate = None if tried.decision is None else tried.decision.candidate
-    would_preempt = None
-    if candidate is not None:
-        victims = [victim.key for victim in candidate.victims]
-        would_preempt = WouldPreempt(node=candidate.node_name, victims=victims)
-    return UnplacedPod(
-        pod=pod.key,
-        message=tried.message,
-        would_preempt=would_preempt,
-        held_back=bool(held_back),
-        controller=controller_of(pod) or None,
-    )
+    if candidate is None:
+        return None
+    victims = [victim.key for victim in candidate.victims]
+    return WouldPreempt(node=candidate.node_name, victims=victims)
 
 
 def _waiting(live: World) -> list[PodInfo]:
@@ -419,9 +526,11 @@ class _Drains:
             world.objects.set("ResourceClaim", claim)
 
 
-def _check_names(pods: Sequence[PodInfo]) -> None:
+def _check_names(keys: Sequence[str], templates: Sequence[TemplatePods]) -> None:
     """Refuse two pods of one name, of which the second would replace the first."""
-    names = Counter(pod.key for pod in pods)
+    names = Counter(keys)
+    for template in templates:
+        names.update(template.keys())
     twice = next((name for name, number in names.items() if number > 1), None)
     if twice is not None:
         raise ConfigurationError(f"two of the pods have the name {twice}")

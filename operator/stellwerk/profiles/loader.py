@@ -36,6 +36,7 @@ from stellwerk.profiles.entry import (
 )
 from stellwerk.profiles.frameworks import ProfileFrameworks
 from stellwerk.profiles.moves import PodsWithoutProfile, ProfileMoves
+from stellwerk.profiles.permission import SchedulingPermission
 from stellwerk.profiles.shadows import Shadows
 from stellwerk.profiles.spec.plugin_description import PluginDescription
 from stellwerk.profiles.spec.profile import (
@@ -106,6 +107,8 @@ class ProfileLoader:
         self.operator_name = ""
         """The name of this operator, which serves profiles with it as their label; empty: profiles
         without the label."""
+        self.permission = SchedulingPermission()
+        """The facts about this process by which profiles that schedule are refused."""
         self.entries: dict[str, ProfileEntry] = {}
         """By object name."""
         self._dependencies = ProfileDependencies()
@@ -172,7 +175,7 @@ class ProfileLoader:
                     # Most events of a profile are echoes of its status.
                     return
             else:
-                entry = self.entries[name] = ProfileEntry(obj)
+                entry = self.entries[name] = ProfileEntry(obj, self._may_serve)
                 self._restore(entry)
             self._load(entry, (parse or self.parse)(obj))
         self._judge_soon()
@@ -186,6 +189,8 @@ class ProfileLoader:
             entry.newest, entry.flaw = None, Refusal(reason, str(parsed))
         else:
             entry.newest, entry.flaw = parsed, None
+            if not (parsed.observes or parsed.spec.shadow_of):
+                self.permission.wanted.set()
         self._dependencies.change(entry.name, entry.claims)
 
     def _restore(self, entry: ProfileEntry) -> None:
@@ -225,6 +230,15 @@ class ProfileLoader:
             # What a release refuses, another may accept.
             self._load(entry, self.parse(entry.obj))
         self._judge_soon()
+
+    def on_permission(self) -> None:
+        """Judge every profile again: this process may schedule, or may not, from here on."""
+        for entry in self.entries.values():
+            self._dependencies.change(entry.name, entry.claims)
+        self._judge_soon()
+
+    def _may_serve(self, version: LoadedProfile) -> bool:
+        return self.permission.refusal(version) is None
 
     # --- what others ask ------------------------------------------------------------------------
 
@@ -350,8 +364,8 @@ class ProfileLoader:
     ) -> list[tuple[ProfileEntry, LoadedProfile]]:
         """Choose the version of each of these profiles that serves, if one does.
 
-        Newest versions first; one that loses to an older profile gives way to the last good version
-        of its own object, which may still get along with the others.
+        Newest versions first; one that may not be served here, or loses to an older profile, gives
+        way to the last good version of its own object, which may still get along with the others.
         """
         oldest = self.entries.get(self._dependencies.note_oldest())
         chosen = {
@@ -361,6 +375,8 @@ class ProfileLoader:
         }
         for entry in entries.values():
             entry.refusal = entry.flaw
+            if entry.newest is not None:
+                entry.refusal = self.permission.refusal(entry.newest)
         while True:
             gave_way = False
             winners = []
@@ -371,8 +387,13 @@ class ProfileLoader:
                     winners.append((entry, version))
                     continue
                 entry.refusal = entry.refusal or Refusal(verdict.reason, verdict.message)
-                if version is entry.newest and entry.good not in (None, version):
-                    chosen[name] = entry.good
+                good = entry.good
+                if (
+                    version is entry.newest
+                    and good not in (None, version)
+                    and self._may_serve(good)
+                ):
+                    chosen[name] = good
                     gave_way = True
             if not gave_way:
                 return winners
@@ -414,7 +435,11 @@ class ProfileLoader:
 
         Returns whether the selectors of profiles are others.
         """
-        wanted = {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
+        wanted = {
+            # Nobody is asked about the pods of another scheduler.
+            profile.scheduler_name: () if profile.observes else profile.spec.extenders
+            for _, profile in winners
+        }
         for name in scheduler_names:
             self.extenders.serve(name, wanted.get(name, ()))
         served = {

@@ -16,6 +16,7 @@ own deletion (`Cache.remove_node`).
 
 import logging
 from asyncio import CancelledError
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -173,6 +174,12 @@ class BindingCycle:
         is_unknown = by_extender is not None or state.bind_outcome_unknown
         is_bound = is_unknown and await self.outcomes.is_bound(assumed)
         return None if is_bound else Failure.not_bound(status)
+
+    def send_back(self, is_given_up: Callable[[PodInfo], bool]) -> None:
+        """Send these of the pods that wait on Permit back to the queue."""
+        for waiting in self.waiting_pods.all():
+            if is_given_up(waiting.pod):
+                self.waiting_pods.send_back(waiting.pod.uid, "another scheduler serves the pod")
 
     # --- how it ends ----------------------------------------------------------------------------
 

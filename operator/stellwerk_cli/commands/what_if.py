@@ -22,12 +22,15 @@ ACTS: Final = ("relabel", "taint", "delete", "scale")
 """Options, and fields of the question, that are written as for kubectl."""
 MAX_COUNT: Final = 1000
 """The largest number of each added node: the operator takes no more nodes in one question."""
+MAX_COUNTED_PODS: Final = 15_000
+"""The largest COUNT of a pod: the operator takes no more pods of templates in one question."""
 _MAX_LAST: Final = 1_000_000_000
 """The largest number of recorded decisions: more than a recording holds."""
 HELP: Final = "predict what changes with other nodes, another pod or another profile"
 EXAMPLES: Final = (
     "what-if --drain node-1",
     "what-if --pod pod.yaml --set spec.priority=1000",
+    "what-if --pod job.yaml=10000",
     "what-if --add-nodes node.yaml --count 3",
     "what-if --taint node-1 maintenance=yes:NoExecute",
     "what-if --scale deployment/web=5 -n shop",
@@ -42,11 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-f",
         "--filename",
         dest="pod",
-        metavar="FILE|NAME",
+        metavar="FILE|NAME[=COUNT]",
         action="append",
         default=[],
         help="decide for these pods: manifests of pods or of their controllers (- reads standard "
-        "input), or a live pod; may be repeated",
+        "input), or a live pod; =COUNT asks for so many of each, up to "
+        f"{MAX_COUNTED_PODS:,} in all; may be repeated",
     )
     add_namespace_argument(parser)
     parser.add_argument(
@@ -153,7 +157,13 @@ async def _ask(address: DoorAddress, body: dict[str, Any], form: str) -> bool:
 
     async with open_door(address) as door:
         answer = await show(lambda: door.ask_json("/what-if", body), form, WHAT_IF, door=door)
-    return bool(answer["unplaced"] or answer.get("staying") or answer.get("lost"))
+    counted = answer.get("templates") or ()
+    return bool(
+        answer["unplaced"]
+        or answer.get("staying")
+        or answer.get("lost")
+        or any(each["placed"] < each["pods"] for each in counted)
+    )
 
 
 def _of_recording(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import re
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from stellwerk.answers.what_if import MAX_TEMPLATE_PODS
 from stellwerk.client.kubernetes import pod_path
 from stellwerk.models.act_syntax import (
     read_acts,
@@ -21,8 +23,9 @@ from stellwerk.models.act_syntax import (
     read_scaling,
     read_tainting,
 )
+from stellwerk.models.number_options import WholeNumber, shortened
 from stellwerk_cli.commands.cluster_client import with_client
-from stellwerk_cli.commands.manifests import read_manifests, read_pods
+from stellwerk_cli.commands.manifests import ManifestPods, read_manifests, read_pods
 from stellwerk_cli.commands.port_arguments import namespace_of, split_name
 from stellwerk_kube.errors import AbsentError, ConfigurationError, NotFound
 from stellwerk_kube.json_values import JsonObject
@@ -56,15 +59,12 @@ def what_if_request(options: argparse.Namespace) -> dict[str, Any]:
     pods = [pod for name in options.pod for pod in _pods(options, name)]
     if options.set and not pods:
         raise ConfigurationError("--set changes the pod that --pod names")
-    for pod in pods:
+    for each in pods:
         for assignment in options.set:
-            set_field(pod, assignment)
+            set_field(each.pod, assignment)
         if options.set:
-            check_fields("--set", pod)
-    if len(pods) == 1:
-        body["pod"] = pods[0]
-    elif pods:
-        body["pods"] = pods
+            check_fields("--set", each.pod)
+    body |= _body_of(pods)
     if options.add_nodes:
         body["addNodes"] = [
             node
@@ -77,6 +77,30 @@ def what_if_request(options: argparse.Namespace) -> dict[str, Any]:
     if options.profile is not None:
         body["profile"] = _profile(str(options.profile))
     return body
+
+
+def _body_of(pods: Sequence[ManifestPods]) -> dict[str, Any]:
+    """The pods as fields of the question: one is explained, controllers' are counted.
+
+    Raises:
+        ConfigurationError: they are too many.
+    """
+    total = sum(each.pods for each in pods)
+    if total == 1:
+        return {"pod": next(each.only for each in pods if each.pods)}
+    templates = [each for each in pods if each.controller is not None or each.count is not None]
+    templated = sum(each.pods for each in templates)
+    if templated > MAX_TEMPLATE_PODS:
+        raise ConfigurationError(
+            f"--pod: {templated:,} pods; one answer covers at most {MAX_TEMPLATE_PODS:,}"
+        )
+    found: dict[str, Any] = {}
+    alone = [each.pod for each in pods if each.controller is None and each.count is None]
+    if alone:
+        found["pods"] = alone
+    if templates:
+        found["templates"] = [each.template for each in templates]
+    return found
 
 
 def _acts(options: argparse.Namespace) -> dict[str, list[str]]:
@@ -159,11 +183,25 @@ def _keys(path: str) -> list[str]:
     return keys
 
 
-def _pods(options: argparse.Namespace, name: str) -> list[JsonObject]:
+def _pods(options: argparse.Namespace, name: str) -> list[ManifestPods]:
     """The pods of a file's manifests, or a live one."""
-    if name == "-" or Path(name).is_file():
-        return read_pods("--pod", name, namespace_of(options))
-    return [_live_pod(options, name)]
+    count: int | None = None
+    if not _is_file(name) and "=" in name:
+        name, _, text = name.rpartition("=")
+        try:
+            count = WholeNumber(1, MAX_TEMPLATE_PODS)(text)
+        except argparse.ArgumentTypeError as error:
+            raise ConfigurationError(f"--pod {name}={shortened(text)}: {error}") from error
+    if _is_file(name):
+        return read_pods("--pod", name, namespace_of(options), count)
+    return [ManifestPods(_live_pod(options, name), None, count)]
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return name == "-" or Path(name).is_file()
+    except OSError:
+        return False  # No file has a name of this length.
 
 
 def _live_pod(options: argparse.Namespace, name: str) -> JsonObject:

@@ -6,17 +6,24 @@
 from collections.abc import Sequence
 from typing import Final
 
-from stellwerk.answers.what_if import PodThatStays, WhatIf
+from stellwerk.answers.what_if import PodThatStays, TemplateOutcome, WhatIf
 from stellwerk.answers.words import controller_name, counted, named
 from stellwerk_cli.commands.explained_pod import print_releases, print_verdicts
 from stellwerk_cli.commands.output import Shown
 from stellwerk_cli.commands.printer import Cell, Column, Part, Printer
 from stellwerk_cli.page.what_if_view import (
     AlikePods,
+    counted_templates,
+    kinds_of_nodes,
+    nodes_with_most,
     placed_alike,
     summary,
+    template_name,
     unplaced_alike,
 )
+
+_NAMED_NODES: Final = 5
+"""Nodes of a template in the table; -o wide has all that the answer names."""
 
 
 def print_what_if(answer: WhatIf, to: Printer) -> None:
@@ -35,11 +42,15 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
             victims = ", ".join(group.victims)
             who = "it" if one else group.pods[0]
             to.say(f"  {who} would preempt {victims} on {group.node}")
+    for outcome in counted_templates(answer):
+        _print_template(outcome, to)
     if answer.left_out:
         why = f": {answer.stopped}" if answer.stopped else ""
         more = counted(answer.left_out, "more pod")
         to.say((f"{more} not examined{why}", "yellow"))
-    elif not (answer.placed or answer.unplaced or answer.lost or answer.staying):
+    elif not (
+        answer.placed or answer.unplaced or answer.lost or answer.staying or answer.templates
+    ):
         to.say("No pod waits." if answer.drained is None else "No pod has to move.")
     if answer.explanation is not None and answer.unplaced:
         held_back = any(each.held_back for each in answer.unplaced)
@@ -48,6 +59,29 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
         for left in answer.not_asked or ():
             to.say((f"Not asked: {left.plugin}: {left.reason}", "yellow"))
     print_releases(answer.compatibility, to)
+
+
+def _print_template(outcome: TemplateOutcome, to: Printer) -> None:
+    """Print the counts of a template: kinds of node, nodes, and the reasons of the rest."""
+    gets = "gets a node" if outcome.placed == 1 else "get a node"
+    pods = counted(outcome.pods, "pod")
+    to.say((template_name(outcome), "bold"), f": {outcome.placed:,} of {pods} {gets}")
+    for kind in kinds_of_nodes(outcome):
+        to.say("  ", (kind, "green"))
+    if outcome.nodes:
+        most = len(outcome.by_node) if to.is_wide else _NAMED_NODES
+        to.say(f"  by node: {nodes_with_most(outcome, most)}")
+    for reason in outcome.reasons:
+        get = "gets" if reason.pods == 1 else "get"
+        to.say("  ", (counted(reason.pods, "pod"), "red"), f" {get} no node: {reason.message}")
+        if reason.would_preempt is not None:
+            victims = named(reason.would_preempt.victims)
+            to.say(f"    the first would preempt {victims} on {reason.would_preempt.node}")
+    if outcome.other_reasons:
+        others = counted(outcome.other_reasons, "more pod")
+        to.say("  ", (others, "red"), " without a node, for other reasons")
+    if outcome.left_out:
+        to.say("  ", (f"{counted(outcome.left_out, 'pod')} not examined", "yellow"))
 
 
 def _placed_row(group: AlikePods) -> tuple[Cell, Cell]:
@@ -128,5 +162,6 @@ WHAT_IF: Final = Shown(
     lambda answer: [
         *(each.pod for each in answer.placed),
         *(each.pod for each in answer.unplaced),
+        *(each.template for each in counted_templates(answer)),
     ],
 )

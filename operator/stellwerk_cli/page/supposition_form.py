@@ -12,9 +12,11 @@ from typing import Any, Final
 import orjson
 import yaml
 
+from stellwerk.answers.what_if import MAX_TEMPLATE_PODS
 from stellwerk.profiles.spec.profile import API_VERSION, KIND
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.pod_templates import POD
 from stellwerk_kube.yaml_file import NestedTooDeeply, check_depth, parse_yaml
 
 MAX_FORM_BYTES: Final = 256 << 10
@@ -25,12 +27,12 @@ _MAX_SUPPOSED_OBJECTS: Final = 1000
 """Objects of one kind that a supposition adds: each is decided on."""
 _MAX_WEIGHT: Final = 100
 """Weight of a plugin, as a SchedulerProfile takes it."""
-_COUNT: Final = re.compile("[1-9][0-9]{0,3}")
+_COUNT: Final = re.compile("[1-9][0-9]{0,4}")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 ACTS: Final = ("relabel", "taint", "delete", "scale")
 """Fields with one act a line, written as for the command."""
-FIELDS: Final = ("pod", "nodes", "count", "drain", "profile", *ACTS)
+FIELDS: Final = ("pod", "copies", "nodes", "count", "drain", "profile", *ACTS)
 
 
 def supposition(form: Mapping[str, str]) -> dict[str, Any]:
@@ -42,14 +44,19 @@ def supposition(form: Mapping[str, str]) -> dict[str, Any]:
     body: dict[str, Any] = {}
     pods, profiles = _manifests("pod", form), _manifests("profile", form)
     nodes = _manifests("nodes", form)
-    for name, found in (("pod", pods), ("profile", profiles)):
-        if len(found) > 1:
-            raise ConfigurationError(f"{name}: one object is expected, there are {len(found)}")
-        if found:
-            body[name] = found[0]
+    if len(profiles) > 1:
+        raise ConfigurationError(f"profile: one object is expected, there are {len(profiles)}")
+    if profiles:
+        body["profile"] = profiles[0]
+    copies = _number("copies", form, MAX_TEMPLATE_PODS) if form.get("copies", "").strip() else None
+    if len(pods) == 1 and copies in {None, 1} and pods[0].get("kind", POD) == POD:
+        body["pod"] = pods[0]
+    elif pods:
+        more = {} if copies is None else {"count": copies}
+        body["templates"] = [{"template": each, **more} for each in pods]
     if nodes:
         body["addNodes"] = nodes
-        body["count"] = _count(form.get("count", ""))
+        body["count"] = _number("count", form, _MAX_SUPPOSED_OBJECTS)
     if form.get("drain", "").strip():
         body["drain"] = form["drain"].strip()
     for name in ACTS:
@@ -117,10 +124,11 @@ def _as_json(body: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _count(text: str) -> int:
-    text = text.strip() or "1"
-    if not (_COUNT.fullmatch(text) and int(text) <= _MAX_SUPPOSED_OBJECTS):
-        raise ConfigurationError(f"count: a number from 1 to {_MAX_SUPPOSED_OBJECTS} is expected")
+def _number(name: str, form: Mapping[str, str], most: int) -> int:
+    """A field that says how many; 1 if it is empty."""
+    text = form.get(name, "").strip() or "1"
+    if not (_COUNT.fullmatch(text) and int(text) <= most):
+        raise ConfigurationError(f"{name}: a number from 1 to {most} is expected")
     return int(text)
 
 

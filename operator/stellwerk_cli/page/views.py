@@ -72,7 +72,15 @@ from stellwerk_cli.page.supposition_form import (
     supposition,
     with_weights,
 )
-from stellwerk_cli.page.what_if_view import placed_alike, summary, unplaced_alike
+from stellwerk_cli.page.what_if_view import (
+    counted_templates,
+    kinds_of_nodes,
+    nodes_with_most,
+    placed_alike,
+    summary,
+    template_name,
+    unplaced_alike,
+)
 from stellwerk_kube.clock import SystemClock, parse_moment
 from stellwerk_kube.compatibility import decided_as, decided_by_default
 from stellwerk_kube.errors import ApiError, ConfigurationError, SchedulerError
@@ -113,7 +121,8 @@ def what_if_command(form: Mapping[str, str], pod: str = "") -> str:
         while f"\n{end}\n" in f"\n{text}\n":
             end += _END
         lines.append(f"cat > {name}.yaml <<'{end}'\n{text}\n{end}\n")
-        words += [option, f"{name}.yaml"]
+        copies = form.get("copies", "").strip() if name == "pod" else ""
+        words += [option, f"{name}.yaml={copies}" if copies else f"{name}.yaml"]
         if name == "nodes" and form.get("count", "1").strip() not in {"", "1"}:
             words += ["--count", form["count"].strip()]
     drain = form.get("drain", "").strip()
@@ -865,6 +874,10 @@ class Views:
             summary=summary(answer) if answer is not None else "",
             placed=placed_alike(answer) if answer is not None else (),
             unplaced=unplaced_alike(answer) if answer is not None else (),
+            templates=[
+                (each, template_name(each), kinds_of_nodes(each), nodes_with_most(each, 20))
+                for each in (counted_templates(answer) if answer is not None else ())
+            ],
             pod=explanation,
             held_back=False,
             rejections=rejection_map(explanation.verdicts if explanation is not None else None),

@@ -1,4 +1,4 @@
-"""The answer to a supposition for people: a summary, and pods that are alike as one line.
+"""The answer to a supposition for people: a summary, and one line for pods that are alike.
 
 The page's what-if view and the table of `stellwerk what-if` use it.
 Invariant: every pod of the answer is in one group, by name.
@@ -7,7 +7,8 @@ Invariant: every pod of the answer is in one group, by name.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stellwerk.answers.what_if import PlacedPod, UnplacedPod, WhatIf
+from stellwerk.answers.what_if import PlacedPod, TemplateOutcome, UnplacedPod, WhatIf
+from stellwerk.answers.words import controller_name, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,40 @@ def _namespaced(pod: PlacedPod | UnplacedPod) -> str:
     return f"{pod.pod.partition('/')[0]}/{pod.controller}" if pod.controller else ""
 
 
+def counted_templates(answer: WhatIf) -> list[TemplateOutcome]:
+    """The templates whose pods are not listed one by one."""
+    return [each for each in answer.templates or () if not each.listed]
+
+
+def template_name(outcome: TemplateOutcome) -> str:
+    """The template in the words of `stellwerk explain`: a pod, or a controller."""
+    namespace, _, rest = outcome.template.partition("/")
+    return controller_name(namespace, rest) if "/" in rest else outcome.template
+
+
+def kinds_of_nodes(outcome: TemplateOutcome) -> list[str]:
+    """The kinds of node that get pods of a template, the one with the most pods first."""
+    found = [
+        f"{counted(each.pods, 'pod')} on {counted(each.nodes, 'node')} of {each.kind}"
+        for each in outcome.by_kind
+    ]
+    others = outcome.placed - sum(each.pods for each in outcome.by_kind)
+    return [*found, f"{counted(others, 'pod')} on nodes of other kinds"] if others else found
+
+
+def nodes_with_most(outcome: TemplateOutcome, most: int) -> str:
+    """The nodes that get the most pods of a template, and how many more get some."""
+    shown = outcome.by_node[:most]
+    text = ", ".join(f"{each.node} ({each.pods:,})" for each in shown)
+    more = outcome.nodes - len(shown)
+    return f"{text} and {more:,} more" if more else text
+
+
 def summary(answer: WhatIf) -> str:
     """The outcome in a sentence: how many pods move or get a node, and what becomes of the rest."""
-    placed, unplaced = len(answer.placed), len(answer.unplaced)
+    outcomes = counted_templates(answer)
+    placed = len(answer.placed) + sum(each.placed for each in outcomes)
+    unplaced = len(answer.unplaced) + sum(each.unplaced for each in outcomes)
     staying, lost = len(answer.staying or ()), len(answer.lost or ())
     total = placed + unplaced + staying + lost
     if not total:
@@ -77,7 +109,7 @@ def summary(answer: WhatIf) -> str:
     verb = _verb(placed, "moves", "move") if moves else _verb(placed, "gets a node", "get a node")
     plural = "" if total == 1 else "s"
     rest = [
-        f"{number} {_verb(number, one, many)}"
+        f"{number:,} {_verb(number, one, many)}"
         for number, one, many in (
             (unplaced, "finds no node", "find no node"),
             (staying, "stays where it is", "stay where they are"),
@@ -85,7 +117,8 @@ def summary(answer: WhatIf) -> str:
         )
         if number
     ]
-    return f"{placed} of {total} pod{plural} {verb}{''.join(f', {each}' for each in rest)}."
+    ends = "".join(f", {each}" for each in rest)
+    return f"{placed:,} of {total:,} pod{plural} {verb}{ends}."
 
 
 def _verb(number: int, one: str, many: str) -> str:

@@ -102,6 +102,7 @@ _WAITING: Final[Mapping[str, frozenset[Place]]] = {
     "backoff": frozenset({Place.BACKOFF, Place.ERROR_BACKOFF}),
     "unschedulable": frozenset({Place.UNSCHEDULABLE}),
     "gated": frozenset({Place.GATED}),
+    "observed": frozenset({Place.OBSERVED}),
     UNSERVED: frozenset(),
 }
 ALL_PODS: Final = PodsAsked()

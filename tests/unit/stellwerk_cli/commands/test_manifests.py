@@ -126,24 +126,29 @@ def test_a_controller_is_asked_for_its_pods(
     obj: dict[str, Any], names: list[str], tmp_path: Path
 ) -> None:
     obj = {**obj, "apiVersion": "batch/v1"} if obj["kind"] == "Job" else obj
-    pods = read_pods("--pod", written(tmp_path / "f.yaml", obj), "default")
-    assert [pod["metadata"]["name"] for pod in pods] == names
-    for pod in pods:
-        assert pod["metadata"]["namespace"] == "shop"
-        assert pod["metadata"]["labels"] == {"app": "web"}
+    (found,) = read_pods("--pod", written(tmp_path / "f.yaml", obj), "default")
+    assert found.pods == found.template["count"] == len(names)
+    assert found.template["template"]["spec"].keys() >= obj["spec"].keys()
+    if names:
+        assert found.only["metadata"]["name"] == names[0]
+    for pod in (found.only, found.template["template"]["spec"]["template"]):
+        assert pod["metadata"]["labels"].items() >= {("app", "web")}
         [container] = pod["spec"]["containers"]
         assert container["resources"] == CONTAINERS[0]["resources"]
 
 
 def test_a_pod_without_a_namespace_is_in_the_one_of_the_context(tmp_path: Path) -> None:
-    (pod,) = read_pods("--pod", written(tmp_path / "f.yaml", POD), "team")
-    assert pod["metadata"] == {"name": "p", "namespace": "team"}
+    (found,) = read_pods("--pod", written(tmp_path / "f.yaml", POD), "team")
+    assert found.only["metadata"] == {"name": "p", "namespace": "team"}
 
 
 def test_more_pods_than_the_operator_looks_at_are_refused(tmp_path: Path) -> None:
-    file = written(tmp_path / "f.yaml", controller("Deployment", replicas=2**31 - 1))
+    file = written(tmp_path / "f.yaml", *[POD] * (MAX_SUPPOSED_PODS + 1))
     with pytest.raises(ConfigurationError, match=f"more than {MAX_SUPPOSED_PODS} pods"):
         read_pods("--pod", file, "default")
+    assert (
+        sum(each.pods for each in read_pods("--pod", file, "default", count=2)) > MAX_SUPPOSED_PODS
+    )
 
 
 NODE = {
@@ -328,7 +333,8 @@ def test_every_command_admits_pods_by_what_stands_beside_them(
     [plan] = answer("plan fit --for FILE --shapes NODES --seconds 9 -o json")
     assert (plan["nodes"], plan["placed"]) == ({"n": 2}, 2)
     assert [each["selected"] for each in answer("decide FILE NODES -o json")] == [["n"], ["n"]]
-    for pod in read_pods("--pod", str(file), "team"):
+    for found in read_pods("--pod", str(file), "team"):
+        pod = found.only
         assert pod["spec"]["overhead"] == {"cpu": "1"}
         assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk.answers.what_if import Supposition
 from stellwerk_cli.cli import build_parser
 from stellwerk_cli.commands.what_if_request import set_field, what_if_request
 from stellwerk_kube.errors import ConfigurationError
@@ -89,6 +90,52 @@ def test_one_pod_is_explained_and_several_are_decided_in_turn(pod_file: str) -> 
     several = request("--pod", pod_file, "--pod", pod_file)
     assert len(several["pods"]) == 2
     assert "pod" not in several
+
+
+JOB = """{kind: Job, apiVersion: batch/v1, metadata: {name: train}, spec: {parallelism: 3,
+template: {metadata: {labels: {app: train}}, spec: {restartPolicy: Never,
+containers: [{name: c}]}}}}
+"""
+
+
+def test_controllers_and_counted_pods_are_asked_for_by_template(
+    pod_file: str, tmp_path: Path
+) -> None:
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(JOB)
+    asked = request("--pod", f"{pod_file}=500", "--pod", f"{job_file}", "-n", "batch")
+    assert "pods" not in asked
+    counted, job = asked["templates"]
+    assert (counted["count"], job["count"]) == (500, 3)
+    assert counted["template"]["metadata"]["name"] == "p"
+    assert job["template"]["kind"] == "Job"
+    assert job["template"]["metadata"] == {"name": "train", "namespace": "batch"}
+    many = request("--pod", f"{job_file}=10000", "--set", "spec.priority=7", "-n", "batch")
+    (job,) = many["templates"]
+    assert job["count"] == 10_000
+    template = job["template"]["spec"]["template"]
+    assert template["metadata"]["labels"] == {"app": "train"}
+    assert template["spec"]["priority"] == 7
+    Supposition.of(many)
+
+
+def test_a_controller_of_one_pod_is_explained(tmp_path: Path) -> None:
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(JOB.replace("parallelism: 3", "parallelism: 1"))
+    asked = request("--pod", f"{job_file}", "-n", "batch")
+    assert asked["pod"]["metadata"]["name"] == "train-0"
+    assert "templates" not in asked
+
+
+@pytest.mark.parametrize("count", ["0", "15001", "many", "-1"])
+def test_a_count_out_of_its_range_is_refused(count: str, pod_file: str) -> None:
+    with pytest.raises(ConfigurationError, match="a whole number from 1 to 15000"):
+        request("--pod", f"{pod_file}={count}")
+
+
+def test_more_pods_than_one_answer_covers_are_refused(pod_file: str) -> None:
+    with pytest.raises(ConfigurationError, match="20,000 pods; one answer covers at most 15,000"):
+        request("--pod", f"{pod_file}=10000", "--pod", f"{pod_file}=10000")
 
 
 @pytest.mark.parametrize(

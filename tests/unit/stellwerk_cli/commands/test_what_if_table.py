@@ -2,10 +2,21 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 
-from stellwerk.answers.what_if import PlacedPod, PodThatStays, UnplacedPod, WhatIf
+from stellwerk.answers.what_if import (
+    PlacedPod,
+    PodsOnKind,
+    PodsOnNode,
+    PodsWithoutNode,
+    PodThatStays,
+    TemplateOutcome,
+    UnplacedPod,
+    WhatIf,
+    WouldPreempt,
+)
 from stellwerk_cli.commands.printer import Printer, console
 from stellwerk_cli.commands.what_if_table import print_what_if
 
@@ -92,3 +103,50 @@ def test_wide_lists_each_pod() -> None:
         f"shop/web-{n}  node-{n % 2}" for n in range(3)
     ]
     assert sum(" gets no node: 0/2 nodes" in line for line in lines) == 30
+
+
+JOB = TemplateOutcome(
+    template="batch/Job/train",
+    pods=10_000,
+    placed=9600,
+    unplaced=400,
+    nodes=1200,
+    by_node=[PodsOnNode(node=f"node-{n}", pods=8) for n in range(100)],
+    by_kind=[
+        PodsOnKind(kind="m5.large", nodes=1000, pods=8000),
+        PodsOnKind(kind="4 CPU, 32 GiB", nodes=200, pods=1600),
+    ],
+    reasons=[
+        PodsWithoutNode(
+            message="0/1200 nodes are available: 1200 Insufficient cpu.",
+            pods=399,
+            would_preempt=WouldPreempt(node="node-7", victims=["shop/low"]),
+        )
+    ],
+    other_reasons=1,
+)
+
+
+def test_ten_thousand_pods_are_a_page_of_text() -> None:
+    assert printed(WhatIf(placed=[], unplaced=[], templates=[JOB])) == [
+        "9,600 of 10,000 pods get a node, 400 find no node.",
+        "batch/job/train: 9,600 of 10,000 pods get a node",
+        "  8,000 pods on 1,000 nodes of m5.large",
+        "  1,600 pods on 200 nodes of 4 CPU, 32 GiB",
+        "  by node: node-0 (8), node-1 (8), node-2 (8), node-3 (8), node-4 (8) and 1,195",
+        "more",
+        "  399 pods get no node: 0/1200 nodes are available: 1200 Insufficient cpu.",
+        "    the first would preempt shop/low on node-7",
+        "  1 more pod without a node, for other reasons",
+    ]
+    wide = printed(WhatIf(placed=[], unplaced=[], templates=[JOB]), is_wide=True)
+    assert "node-99 (8)" in " ".join(wide)
+
+
+def test_templates_whose_pods_are_listed_are_not_counted_twice() -> None:
+    listed = replace(JOB, pods=3, placed=3, unplaced=0, listed=True)
+    assert printed(WhatIf(placed=WEB, unplaced=[], templates=[listed])) == [
+        "3 of 3 pods get a node.",
+        "POD                            NODE",
+        "3 pods of shop/deployment/web  node-0 (2), node-1",
+    ]

@@ -49,7 +49,8 @@ def test_dates_become_texts() -> None:
         pytest.param({"pod": f"a: {'[' * 60}{']' * 60}"}, "pod: nested", id="nested"),
         pytest.param({"pod": "just a text"}, "pod: a manifest", id="a text"),
         pytest.param({"nodes": "- 1\n- 2"}, "nodes: a manifest", id="numbers"),
-        pytest.param({"pod": f"{NODE}---\n{NODE}"}, "pod: one object", id="two pods"),
+        pytest.param({"pod": NODE, "copies": "15001"}, "copies: a number from 1", id="too many"),
+        pytest.param({"pod": NODE, "copies": "x"}, "copies: a number from 1", id="no number"),
         pytest.param({"nodes": NODE, "count": "1e3"}, "count: ", id="no number"),
         pytest.param({"nodes": NODE, "count": "0"}, "count: ", id="none"),
         pytest.param({"nodes": NODE, "count": "9" * 9999}, "count: ", id="a huge number"),
@@ -96,3 +97,16 @@ def test_a_weight_is_a_number_that_a_profile_may_have(text: str) -> None:
 def test_no_other_weight_is_nothing_to_try() -> None:
     with pytest.raises(ConfigurationError, match="no weight was changed"):
         with_weights({}, "packing", {})
+
+
+def test_pods_are_asked_for_by_template_if_they_are_several() -> None:
+    pod, job = "kind: Pod\nmetadata: {name: p}\n", "kind: Job\nmetadata: {name: j}\n"
+    assert supposition({"pod": pod, "copies": "1"}) == {"pod": {"kind": "Pod", **NAMED}}
+    many = supposition({"pod": pod, "copies": "10000"})
+    assert many == {"templates": [{"template": {"kind": "Pod", **NAMED}, "count": 10_000}]}
+    (written,) = supposition({"pod": job})["templates"]
+    assert written == {"template": {"kind": "Job", "metadata": {"name": "j"}}}
+    assert len(supposition({"pod": f"{pod}---\n{job}"})["templates"]) == 2
+
+
+NAMED = {"metadata": {"name": "p"}}

@@ -744,6 +744,25 @@ async def test_who_was_evicted_for_whom_is_on_both_pages() -> None:
             assert re.search(r"it preempted default/low \(1\) on a", preemptor)
 
 
+async def test_a_job_of_10000_pods_is_asked_on_the_page() -> None:
+    template = {"spec": make_pod("x", cpu="100m", scheduler_name="stellwerk")["spec"]}
+    job = {"kind": "Job", "metadata": {"name": "train"}, "spec": {"template": template}}
+    form = {"pod": str(job), "copies": "10000"}
+    async with explaining_port() as port:
+        await two_nodes(port)
+        async with opened(Through(port)) as window:
+            status, page = await window.post("/what-if", form)
+            assert status == 200
+            words = words_of(page)
+            summary = re.search(r"(\d+) of 10,000 pods get a node, ([\d,]+) find no node", words)
+            assert summary is not None, words[-3000:]
+            placed = int(summary[1])
+            assert 1 < placed < 20
+            assert words.index(summary[0]) < words.index("default/job/train")
+            assert f"{10_000 - placed:,} pods get no node: 0/2 nodes are available" in words
+            assert "pod.yaml=10000" in words
+
+
 async def test_misspelt_fields_are_refused_on_the_page_too() -> None:
     pod = "metadata: {name: p}\nspec: {nodeselector: {}, containers: []}\n"
     query = urlencode({"pod": pod, "decide": "yes"})
