@@ -203,6 +203,7 @@ class Explanations:
             feasible=record.feasible,
             tied=record.tied,
             nominated=record.nominated,
+            remarks=list(record.remarks) or None,
             best=[_ranked(record, position) for position in record.ranked()],
             others=None if why is None else self._others(why),
         )
