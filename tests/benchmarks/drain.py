@@ -181,6 +181,9 @@ class Drain:
             scheduler = stack.enter_context(running(self._scheduler.command, log))
             if self._processes is not None:
                 stack.callback(asyncio.create_task(self._speed.run()).cancel)
+            if self._load.kind == "preempt":
+                # The first one is bound late: what was spent before belongs to it.
+                self._note_first(scheduler)
             watch = asyncio.create_task(
                 self._watch(scheduler, listed["metadata"]["resourceVersion"])
             )
@@ -300,7 +303,7 @@ class Drain:
     def _see(self, scheduler: SchedulerProcess, change: PodChange, now: float) -> None:
         has_come = change.phase == "Running" if self._load.runs else bool(change.node_name)
         if change.type == "MODIFIED" and has_come and change.name.startswith("pod-"):
-            if not self._bound and not self._load.rate:
+            if not self._bound and not self._load.rate and self._load.kind != "preempt":
                 self._note_first(scheduler)
             self._bound.setdefault(change.name, now)
         elif change.type == "DELETED":
