@@ -1,9 +1,10 @@
 """The limit of concurrent requests, adapted to the speed of the API server.
 
 `transport` has a limiter for each class of requests, with that class's first, least and largest
-limit. It is also `transport` that takes a slot before each attempt, pauses and retries; a limiter
-gives slots, and lowers its limit at signs of load, such as a 429. `scheduler.binding_tasks`
-separately limits the bindings in progress, and each of them waits here for a slot.
+limit (`Transport.__init__`). It is also `transport` that takes a slot before each attempt, pauses
+and retries; a limiter gives slots, and lowers its limit at signs of load, such as a 429.
+`scheduler.binding_tasks` separately limits the bindings in progress, and each of them waits here
+for a slot.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class AdaptiveLimiter:
                 pass for every 64 of those, so that none starves. The best latency of both is what
                 answers are compared with.
             alone: a limit up to which late answers do not hold requests back while none of
-                `yields_to` is in flight: they delay nobody then, and an API server spends less CPU
-                on each request if it gets several at once.
+                `yields_to` is in flight: they delay no binding then, and an API server spends less
+                CPU on each request if it gets several at once.
             late_seconds: below this latency no answer is late; above it, those are that take four
                 times the best of the last minute.
 

@@ -50,10 +50,10 @@ logger = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS: Final = 1.0
 """A pod that has waited longer for its decision is left without one: the observer is behind, and
-explanations decide when somebody asks."""
+explanations decide by themselves."""
 BUSY_PAUSE_SECONDS: Final = 0.002
 """Pause while the scheduling loop is in the middle of a decision, and has the snapshot."""
-MAX_PAUSE_SECONDS: Final = 1.0
+MAX_OBSERVER_PAUSE_SECONDS: Final = 1.0
 """Longest pause before the next change is looked at."""
 
 
@@ -233,7 +233,7 @@ class Observer:
         return None
 
     async def _finish(self, queued: QueuedPod, work: Iterator[None]) -> None:
-        """Do what is left of a costly search in slices, and decide when somebody asks.
+        """Do what is left of a costly search in slices, and leave the decision to explanations.
 
         What was found stays with the plugin, so that the next decision on it is cheap.
         """
@@ -260,7 +260,7 @@ class Observer:
                 queued, failure.unschedulable_plugins, failure.pending_plugins, now=now
             )
             return
-        # An error is shown when somebody asks, and not tried again and again.
+        # Explanations show an error; it is not tried again and again.
         self._count_decision(profile, "node" if failure is None else "failed")
         queue.observe(queued, now)
 
@@ -287,7 +287,7 @@ class Observer:
                 continue
             early_seconds = due_seconds - clock.monotonic()
             if early_seconds > 0:
-                await asyncio.sleep(min(early_seconds, MAX_PAUSE_SECONDS))
+                await asyncio.sleep(min(early_seconds, MAX_OBSERVER_PAUSE_SECONDS))
                 continue
             if isinstance(trail.changes[0], Binding):
                 await _written_ahead(trail.copy)

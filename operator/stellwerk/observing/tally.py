@@ -1,4 +1,4 @@
-"""How another scheduler's bindings compare with an observed profile, counted.
+"""Counts of how another scheduler's bindings compare with an observed profile.
 
 The observer writes it; the operator's port and the metrics show it. Invariant: what is kept of one
 profile is bounded, however long it observes, and every binding is counted in one class.
@@ -37,7 +37,7 @@ MAX_DAYS: Final = 31
 MAX_COMPARISONS: Final = 1000
 """Last comparisons that are kept: 1 KiB each. Those that are equal are kept as well: a reader sees
 what an answer was made of."""
-MAX_REASONS: Final = 200
+MAX_TALLIED_REASONS: Final = 200
 """Reasons that are counted by themselves. Further ones count as OTHER_REASONS of their plugin."""
 OTHER_REASONS: Final = "other reasons"
 MAX_LATENCIES: Final = 10_000
@@ -106,7 +106,7 @@ class Tally:
         largest = comparison.plugins[0] if comparison.plugins else None
         plugin = comparison.rejected_by or ("" if largest is None else largest.plugin)
         key = plugin, comparison.reason[:_MAX_REASON_CHARACTERS]
-        if key not in self._reasons and len(self._reasons) >= MAX_REASONS:
+        if key not in self._reasons and len(self._reasons) >= MAX_TALLIED_REASONS:
             key = plugin, OTHER_REASONS
         counted = self._reasons.setdefault(key, _Reason())
         counted.count += 1

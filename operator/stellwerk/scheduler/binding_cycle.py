@@ -11,7 +11,8 @@ in PreBind, the deletion of the pod only while it waits on Permit, and too few m
 while it waits for them. Otherwise the API server refuses a pod that is being deleted. Node and
 profile are not looked at again, except that VolumeBinding gives up if the node is gone while it
 waits for volumes. The request is sent even if the node is gone, and the pod counts there until its
-own deletion (`Cache.remove_node`).
+own deletion (`Cache.remove_node`). Nor are other pods looked at again: if another scheduler fills
+the node meanwhile, the binding is sent, and it is the kubelet that refuses what has no room.
 """
 
 import logging

@@ -12,7 +12,8 @@ on what is known of its uid. A pod of the same name and another uid is another p
 - In the queue, with a node in the event: it is bound, by this process or by another scheduler. It
   leaves the queue. If another scheduler was faster than a binding of ours, the API server answers
   ours with a Conflict.
-- Assumed, and terminating: its room is free at once, and its binding is refused in the end.
+- Assumed, and terminating: its room is free at once, and its binding is refused in the end. If it
+  waits on Permit it is rejected there, and its room is free when its binding is undone.
 - Deleted: it leaves queue and cache, and a preemption for it ends. `schedule_one` and
   `binding_cycle` say what becomes of an attempt that is under way.
 - Unknown, without a node: it waits in the queue, or in `without_profile` if none serves it.
@@ -209,8 +210,7 @@ class EventHandlers(WatchHandlers):
     )
     """Entered with kind, type and object of each event while it has its effects."""
     trail: Trail | None = None
-    """Is told of nodes and bound pods while a profile observes another scheduler; None: none
-    does."""
+    """Takes changes of nodes and bound pods while a profile observes; None: none does."""
     _warned_of_claims: str = ""
     """The reason for which claims cannot be seen, as it was last said in the log."""
     _unresolved: dict[str, JsonObject] = field(default_factory=dict)

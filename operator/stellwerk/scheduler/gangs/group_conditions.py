@@ -311,7 +311,9 @@ class GroupConditions:
         has_news = patch is not None or group.key.api == COSCHEDULING_API
         if has_news and stated.reason and self._last_event.get(group.key) != stated:
             self._last_event[group.key] = stated
-            self._event(group, stated)
+            # Of a basic group that is placed, the events of its pods say all that its own would.
+            if group.is_gang or stated != SCHEDULED:
+                self._event(group, stated)
         if patch is None:
             return
         key = group.key

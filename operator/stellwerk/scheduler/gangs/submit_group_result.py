@@ -185,10 +185,12 @@ class SubmitGroupResult:
         caller.
         """
         results = decision.attempt.results
-        taken.remaining = RemainingMembers(decision, taken.profile.compatibility)
-        again = [taken.queued[each.pod.uid] for each in taken.remaining.again]
-        taken.members.room_refused = ""
         placed = [each for each in results if each.assumed is not None]
+        left = set[str]()
+        if len(placed) < len(results):
+            taken.remaining = remaining = RemainingMembers(decision, taken.profile.compatibility)
+            left = remaining.uids.union(each.pod.uid for each in remaining.again)
+        taken.members.room_refused = ""
         needed = decision.request.needed if decision.request.group.is_gang else 1
         permit = None
         if needed > 1:
@@ -200,7 +202,7 @@ class SubmitGroupResult:
             queued = taken.queued[result.pod.uid]
             self._record_result(result, taken.profile)
             if result.assumed is None:
-                if queued not in again and result.pod.uid not in taken.remaining.uids:
+                if result.pod.uid not in left:
                     self.requeue_failed(taken, queued, result.failure)
                 continue
             self.records.put(taken.records[result.pod.uid])
