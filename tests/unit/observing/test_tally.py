@@ -12,7 +12,7 @@ from stellwerk.observing.tally import (
     MAX_COMPARISONS,
     MAX_DAYS,
     MAX_LATENCIES,
-    MAX_REASONS,
+    MAX_TALLIED_REASONS,
     OTHER_REASONS,
     Tally,
 )
@@ -70,13 +70,13 @@ def test_days_are_in_utc_and_the_oldest_go() -> None:
 
 def test_reasons_are_bounded_and_the_rest_counts_by_plugin() -> None:
     counted = tally()
-    for number in range(MAX_REASONS + 50):
+    for number in range(MAX_TALLIED_REASONS + 50):
         counted.put(binding(), compared("differs", rejected_by="Own", reason=f"reason {number}"))
     points = [PluginDifference("NodeResourcesFit", 7), PluginDifference("ImageLocality", -2)]
     counted.put(binding(), compared("differs", total=1, plugins=points))
     found = counted.described(0, 0, 1, "")
-    assert len(found.reasons) <= MAX_REASONS + 2
-    assert sum(each.count for each in found.reasons) == MAX_REASONS + 51
+    assert len(found.reasons) <= MAX_TALLIED_REASONS + 2
+    assert sum(each.count for each in found.reasons) == MAX_TALLIED_REASONS + 51
     assert (found.reasons[0].plugin, found.reasons[0].reason) == ("Own", OTHER_REASONS)
     (last,) = found.comparisons
     assert (last.plugin, last.points, len(last.plugins)) == ("NodeResourcesFit", 7, 2)
