@@ -1,7 +1,8 @@
 """The dry run equals one node at a time; the search over nodes equals trying every set."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import combinations
 
 import numpy as np
@@ -16,10 +17,20 @@ from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import by_importance, priority_sum
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.trial import Trial
+from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples
-from tests.support.preemption_cases import CROSS_NODE, Arena, make_arena, make_budget, victim
+from tests.support.preemption_cases import (
+    CROSS_NODE,
+    Arena,
+    costing,
+    make_arena,
+    make_budget,
+    of_daemon_set,
+    preempting,
+    victim,
+)
 
 APPS = ("db", "web", "cache")
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -225,8 +236,15 @@ ONLY_CROSS_NODE = {
 
 
 @st.composite
-def kept_out_of_zones(draw: st.DrawFn) -> Drawn:
-    """Nodes with room, and pods all over the zones that keep the new one out."""
+def kept_out_of_zones(
+    draw: st.DrawFn,
+    profile: JsonObject = ONLY_CROSS_NODE,
+    changed: Callable[[st.DrawFn, JsonObject], JsonObject] = lambda _, pod: pod,
+) -> Drawn:
+    """Nodes with room, and pods all over the zones that keep the new one out.
+
+    It is half past midnight. `changed` may change each pod.
+    """
     nodes = [make_node(f"n{i}", cpu="4", zone=f"z{i % 2}") for i in range(draw(st.integers(2, 4)))]
     pods = [
         victim(
@@ -239,6 +257,7 @@ def kept_out_of_zones(draw: st.DrawFn) -> Drawn:
         )
         for i in range(draw(st.integers(1, 8)))
     ]
+    pods = [changed(draw, pod) for pod in pods]
     budgets = [
         make_budget(app, {"app": app}, draw(st.integers(0, 3)))
         for app in draw(st.sets(st.sampled_from(APPS[:2]), max_size=1))
@@ -250,7 +269,8 @@ def kept_out_of_zones(draw: st.DrawFn) -> Drawn:
         labels={"app": "cache"},
         **draw(wishing([ZONE], APPS[:2])),
     )
-    return Drawn(make_arena(nodes, pods, budgets=budgets, profile=ONLY_CROSS_NODE), parse_pod(new))
+    arena = make_arena(nodes, pods, budgets=budgets, profile=profile, clock=HALF_PAST)
+    return Drawn(arena, parse_pod(new))
 
 
 # kube-scheduler heeds a nominated pod's anti-affinity only while some placed pod has a fitting term
@@ -275,6 +295,60 @@ def test_up_to_eight_pods_the_search_is_as_good_as_trying_every_set(case: Drawn)
         return
     victims = result.candidates[0].victims
     assert best == (0, victims[0].priority, priority_sum(victims), len(victims))
+
+
+MIN_RUN_SECONDS = 600
+HALF_PAST = VirtualClock(datetime(2026, 1, 1, 0, 30, tzinfo=UTC))
+FAIR = {
+    **CROSS_NODE,
+    **preempting(minRunSeconds=MIN_RUN_SECONDS, spareDaemonSetPods=True, orderByDeletionCost=True),
+}
+
+
+def aged(draw: st.DrawFn, pod: JsonObject) -> JsonObject:
+    """The pod with a start, perhaps a cost, and perhaps as a DaemonSet's."""
+    minute = draw(st.sampled_from(["05", "15", "25", None]))
+    if minute is not None:
+        pod["status"]["startTime"] = f"2026-01-01T00:{minute}:00Z"
+    if draw(st.booleans()):
+        costing(pod, draw(st.sampled_from(["-1", "1", "2"])))
+    return of_daemon_set(pod) if draw(st.integers(0, 2)) == 0 else pod
+
+
+def fair_loss(victims: Sequence[PodInfo]) -> tuple[int, ...]:
+    """What is compared, without budgets: these are not overdrawn."""
+    highest = max(pod.priority for pod in victims)
+    begins = HALF_PAST.now().timestamp() - MIN_RUN_SECONDS
+    young = [pod for pod in victims if pod.started_seconds is None or pod.started_seconds > begins]
+    return (
+        highest,
+        sum(pod.owner is not None for pod in victims),
+        len(young),
+        priority_sum(victims),
+        len(victims),
+        max(pod.deletion_cost for pod in victims if pod.priority == highest),
+    )
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(case=kept_out_of_zones(FAIR, aged))
+def test_the_search_spares_pods_as_trying_every_set_does(case: Drawn) -> None:
+    arena, pod = case.arena, case.pod
+    if arena.framework.filtering.find_feasible(pod, sample=False).fits.any():
+        return
+    result = arena.preempt(pod)
+    if result.plugin != "CrossNodePreemption":
+        # A single node is DefaultPreemption's business.
+        return
+    budgets = DisruptionBudgets(arena.objects)
+    lower = by_importance(each for each in arena.cache.pods() if each.priority < pod.priority)
+    best = min(
+        fair_loss(victims)
+        for size in range(1, len(lower) + 1)
+        for victims in combinations(lower, size)
+        if not any(budgets.violating(victims)) and _makes_room(arena, pod, victims)
+    )
+    assert fair_loss(result.candidates[0].victims) == best
 
 
 @settings(max_examples=examples(60))
