@@ -150,7 +150,7 @@ def test_the_time_of_a_gated_pod_begins_when_it_is_first_refused() -> None:
 def test_without_the_argument_it_waits_on() -> None:
     async def story(world: VirtualCluster) -> None:
         await one_waits(world)
-        await asyncio.sleep(10 * AFTER_SECONDS)
+        await asyncio.sleep(3 * AFTER_SECONDS)
         assert world.node_of("second") is None
         assert "PodTopologySpread" not in (explained(world, "second").plugins or {})
 

@@ -212,7 +212,7 @@ def equal_ones(case: Case) -> Iterator[bool]:
     yield from (len(sizes) > 1 for sizes in by_place.values())
 
 
-@settings(max_examples=examples(160), deadline=None)
+@settings(max_examples=examples(110), deadline=None)
 @given(case=cases())
 def test_victims_and_nodes_are_those_of_the_definition(case: Case) -> None:
     if any(equal_ones(case)):
@@ -231,7 +231,7 @@ def test_victims_and_nodes_are_those_of_the_definition(case: Case) -> None:
     assert best == {name for name, loss in expected.items() if loss == min(expected.values())}
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(45), deadline=None)
 @given(case=cases())
 def test_it_orders_victims_and_forbids_none(case: Case) -> None:
     nodes, pods, budgets = case.objects
@@ -242,7 +242,7 @@ def test_it_orders_victims_and_forbids_none(case: Case) -> None:
     }
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(45), deadline=None)
 @given(case=cases((600, 1200)), minutes=st.lists(st.integers(3, 12), min_size=3, max_size=4))
 def test_what_is_kept_between_attempts_is_what_is_found_anew(
     case: Case, minutes: list[int]
