@@ -14,6 +14,7 @@ import yaml
 
 from stellwerk.answers.answer import codec
 from stellwerk.answers.pod import DevicesOfPod
+from stellwerk_kube.clock import SystemClock, rfc3339_seconds
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, decided_as
 from stellwerk_kube.errors import AbsentError, ConfigurationError, ProfileError
 from stellwerk_kube.json_values import JsonObject
@@ -57,7 +58,7 @@ def decide_lines(
         try:
             for number, case in read_cases(lines, pod_key, look):
                 _decide(
-                    case,
+                    _as_of_now(case) if are_objects else case,
                     f"{place}, line {number}",
                     form=form,
                     output=output,
@@ -90,8 +91,13 @@ def decide_objects(
         NoPendingPodError: no pod is named, and every one has a node.
     """
     for case in cases_of(objects, pod_key):
-        _decide(case, place, form=form, compatibility=compatibility)
+        _decide(_as_of_now(case), place, form=form, compatibility=compatibility)
     return 0
+
+
+def _as_of_now(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The case of a cluster's objects, which is decided as of the present."""
+    return {**case, "now": rfc3339_seconds(SystemClock().now())}
 
 
 class _PlacedError(ConfigurationError):
