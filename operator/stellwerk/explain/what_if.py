@@ -40,6 +40,7 @@ from stellwerk.models.node_acts import cordoned, settled
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.shared.pod_resource_claims import given_back
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.world.equal_pods import EqualPodRuns
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.supposed_nodes import daemon_pods, suppose_daemon_pods, suppose_node
 from stellwerk.world.world import World, supposed_profile
@@ -225,6 +226,7 @@ class _Answers:
         self._explained = asked.explained
         # Listed as well while that is readable: programs that ask for few pods need no counts.
         self._lists_templates = asked.templated <= MAX_LISTED_PODS
+        self._runs = EqualPodRuns(world)
         self._with_group: dict[str, Attempt] = {}
         """Results for members whose group was decided for another member, by uid."""
         self.explanation: RecomputedExplanation | None = None
@@ -256,7 +258,9 @@ class _Answers:
         if pod.spec.too_complex:
             self._gets_none(pod, pod.spec.too_complex)
             return
-        self.not_asked |= dict.fromkeys(not_asked(profile, pod))
+        if self._tally is None or not self._tally.counted:
+            # The pods of a template have these parts in common.
+            self.not_asked |= dict.fromkeys(not_asked(profile, pod))
         yield
         held_back = _held_back(pod, profile) or self._throttled(pod, profile)
         tried = self._with_group.pop(pod.uid, None)
@@ -345,7 +349,7 @@ class _Answers:
 
     def _tried(self, pod: PodInfo, profile: ServedProfile) -> Steps[Attempt]:
         try:
-            return (yield from attempt(self._world, pod, profile, self._live))
+            return (yield from attempt(self._world, pod, profile, self._live, self._runs))
         except PluginFailure as failure:
             return Attempt(message=str(failure))
 

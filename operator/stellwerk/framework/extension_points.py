@@ -17,6 +17,7 @@ from stellwerk.framework.interface import (
     BindPlugin,
     CountsRoom,
     EnqueueExtensions,
+    EqualPodsPlugin,
     ExplainPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
@@ -174,6 +175,7 @@ NORMALIZE_SCORE: Final[Extensions[NormalizeScorePlugin]] = Extensions(
 )
 COUNTS_ROOM: Final[Extensions[CountsRoom]] = Extensions(CountsRoom, ("counted_resources",))
 ADMITS_VICTIMS: Final[Extensions[AdmitsVictims]] = Extensions(AdmitsVictims, ("admits_victim",))
+EQUAL_PODS: Final[Extensions[EqualPodsPlugin]] = Extensions(EqualPodsPlugin, ("after_equal_pod",))
 EXPLAIN: Final[Extensions[ExplainPlugin]] = Extensions(ExplainPlugin, ("explain",))
 PROPOSE: Final[Extensions[ProposePlugin]] = Extensions(ProposePlugin, ("propose",))
 """Like EXPLAIN asked of every plugin of a profile that has it, at whatever points it is."""

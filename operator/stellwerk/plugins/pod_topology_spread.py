@@ -33,6 +33,8 @@ from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
+    EqualPods,
+    EqualPodsPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
     PreFilterPlugin,
@@ -133,6 +135,7 @@ class PodTopologySpread(
     NormalizeScorePlugin,
     EnqueueExtensions,
     ProposePlugin,
+    EqualPodsPlugin,
 ):
     """Filters by DoNotSchedule constraints, scores by ScheduleAnyway ones."""
 
@@ -148,6 +151,14 @@ class PodTopologySpread(
         self._constraints = SpreadConstraints(
             args or PodTopologySpreadArgs(), self._counts, handle.objects, handle.compatibility
         )
+
+    @override
+    def after_equal_pod(self, pod: PodInfo) -> EqualPods:
+        constraints = self._constraints.of(pod)
+        if constraints.hard:
+            return EqualPods.ANYTHING
+        # Every node of the domains, and the weights of the constraints, depend on the others.
+        return EqualPods.SCORES if constraints.soft else EqualPods.ROW
 
     # --- filter ---------------------------------------------------------------------------------
 
