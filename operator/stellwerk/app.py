@@ -9,26 +9,30 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from stellwerk import __version__
 from stellwerk.client.access import destinations_from
+from stellwerk.client.allowed_writes import AllowedWrites
 from stellwerk.client.connection import Fence
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import FirstAnswer, KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
-from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, own_pod
-from stellwerk.framework.services import ClusterClient
+from stellwerk.client.lease import PUBLIC_KEY_ANNOTATION, leases_path, own_pod
+from stellwerk.framework.offline import Offline
+from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.handlers.availability import CHECK_SECONDS
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.profiles.loader import NewPlugins
+from stellwerk.profiles.permission import RightReview
 from stellwerk.scheduler.observers.instruments import (
     StaleWatches,
     sample_queues,
@@ -68,6 +72,8 @@ class RunOptions(OperatorSettings):
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
     journal: JournalOptions | None = None
     """The journal that takes down events and decisions; None: there is none."""
+    is_own_cluster: bool = False
+    """Whether this process serves the API, too, so that no kube-scheduler is there."""
     extender_allow: tuple[UrlPrefix, ...] = ()
     """URLs that profiles may have called beside Services by name, which are in a cluster alone.
     `destinations` is what they mean where the process runs; `run` works it out."""
@@ -153,6 +159,48 @@ def _leadership(
     )
 
 
+def _allowed_writes(options: RunOptions) -> AllowedWrites | None:
+    """The only writes of a process that observes; None: all may be sent."""
+    if not options.observe_only:
+        return None
+    election = options.leader_election
+    if not election.leader_elect:
+        return AllowedWrites()
+    return AllowedWrites(leases_path(election.resource_namespace), election.resource_name)
+
+
+@asynccontextmanager
+async def _event_recorder(
+    options: RunOptions, client: KubernetesClient, clock: Clock, metrics: Metrics, fence: Fence
+) -> AsyncIterator[Recorder]:
+    """Write events inside the block; a process that only observes writes none."""
+    if options.observe_only:
+        yield Offline()
+        return
+    recorder = EventRecorder(
+        client, clock=clock, metrics=metrics, jitter=random.random, fence=fence
+    )
+    recorder.start()
+    try:
+        yield recorder
+    finally:
+        await recorder.close()
+
+
+def _of_a_scheduler(
+    operator: Operator, leadership: Leadership, review: RightReview, namespace: str | None
+) -> dict[str, Coroutine[Any, Any, None]]:
+    """Return what runs beside a scheduler, and not in a process that only observes.
+
+    These write, ask for the right to schedule, or read what only tells schedulers apart.
+    """
+    return {
+        "history": operator.history.run(leadership.leading, namespace),
+        "unserved": operator.unserved.run(leadership.leading),
+        "rights": review.run(),
+    }
+
+
 async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: None) -> None:
     """Run the operator until SIGTERM or SIGINT; `on_port` is called with the port it serves on.
 
@@ -175,16 +223,23 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         take_signals(ending.on_signal)
         client = await stack.enter_async_context(
             KubernetesClient(
-                credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence
+                credentials,
+                clock=clock,
+                metrics=metrics,
+                jitter=random.random,
+                fence=fence,
+                allowed_writes=_allowed_writes(options),
             )
         )
         leadership = _leadership(options, client, fence, metrics)
-        recorder = EventRecorder(
-            client, clock=clock, metrics=metrics, jitter=random.random, fence=fence
+        recorder = await stack.enter_async_context(
+            _event_recorder(options, client, clock, metrics, fence)
         )
-        recorder.start()
-        stack.push_async_callback(recorder.close)
         operator = Operator(client, recorder, metrics, clock, options, fence)
+        permission = operator.loader.permission
+        replaces = options.leader_election.replaces_kube_scheduler
+        permission.is_only_scheduler = options.is_own_cluster or replaces
+        review = RightReview(permission, client, operator.loader.on_permission)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.worker.close)
         stack.push_async_callback(operator.sources.close)
@@ -207,8 +262,11 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         operator.record_to(recording)
         operator.loader.follow(compatibility)
         operator.handlers.world.profiles.server_version = version
+        if not options.observe_only:
+            await until_stopped(ending.stop, review.first())
         logger.info(
-            "scheduling for Kubernetes %s at %s; %s",
+            "%s Kubernetes %s at %s; %s",
+            "observing" if options.observe_only else "scheduling for",
             version,
             credentials.server,
             decided_by_default(str(compatibility.version)),
@@ -234,10 +292,13 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             scheduler=operator.schedule(leadership.leading),
             election=electing,
             audit=operator.audit_rounds.run(),
-            history=operator.history.run(leadership.leading, credentials.access.namespace),
             plugins=NewPlugins(operator.loader).run(),
             queue_samples=sample_queues(operator.explanations.history, leadership.leading),
             watches=watches,
-            unserved=operator.unserved.run(leadership.leading),
             server_release=_follow_server(operator, client, options.gates, version),
+            **(
+                {}
+                if options.observe_only
+                else _of_a_scheduler(operator, leadership, review, credentials.access.namespace)
+            ),
         )

@@ -50,6 +50,7 @@ from stellwerk.framework.interface import (
     ExplainPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
+    OrdersVictims,
     PermitPlugin,
     PermitResult,
     PlacedPods,
@@ -108,6 +109,7 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
+from stellwerk.framework.victim_order import VictimOrder
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
@@ -214,6 +216,7 @@ __all__ = [
     "NumberSources",
     "ObjectReference",
     "ObjectStore",
+    "OrdersVictims",
     "PeriodicTask",
     "PermitPlugin",
     "PermitResult",
@@ -266,6 +269,7 @@ __all__ = [
     "Toleration",
     "Trial",
     "Uncordon",
+    "VictimOrder",
     "WaitingPod",
     "Web",
     "amount_text",

@@ -49,7 +49,7 @@ from stellwerk.scheduler.failure_handler import FailureHandler
 from stellwerk.scheduler.gangs.group_conditions import GroupConditions
 from stellwerk.scheduler.gangs.group_events import GroupEvents
 from stellwerk.scheduler.observers.audit import Audit
-from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
+from stellwerk.scheduler.observers.audit_rounds import AUDIT_PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     DeviceCounters,
@@ -95,7 +95,7 @@ class OperatorSettings:
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """The longest call of a plugin that does not come with Stellwerk."""
-    audit_seconds: float = PERIOD_SECONDS
+    audit_seconds: float = AUDIT_PERIOD_SECONDS
     """The time between two comparisons of cache and queue with the API, and repairs; 0: never."""
     foreign_share: float = DEFAULT_SHARE
     """The share of the scheduler's time for foreign plugins and extenders of one profile."""
@@ -107,6 +107,8 @@ class OperatorSettings:
     """Files of extenders lie below it; None: none is read."""
     destinations: Destinations = EVERYWHERE
     """The addresses that profiles may have called."""
+    observe_only: bool = False
+    """Whether to schedule nothing, and to write nothing but the statuses of profiles."""
     name: str = ""
     """Profiles with it as their label are served; empty: those without one."""
     history_namespace: str | None = None
@@ -174,6 +176,7 @@ class Operator:
             options.max_pod_complexity,
         )
         self.loader.operator_name = options.name
+        self.loader.permission.observe_only = options.observe_only
         self.preemption = PreemptionExecutor(
             self.world, dispatcher, metrics, self.bindings, self.waiting_pods
         )
@@ -318,15 +321,23 @@ class Operator:
         return resource_metrics(self.gauges.pods())
 
     async def schedule(self, leading: asyncio.Event) -> None:
-        """Wait for the lists and the lease, make sure that there is a profile, and schedule."""
+        """Wait for the lists and the lease, make sure that there is a profile, and schedule.
+
+        A process that only observes makes no profile.
+        """
         await self.barrier.wait()
         await stand_by(self.world, self.active, leading)
-        await ensure_profile(self.loader, self._client, self.handlers)
+        observe_only = self.loader.permission.observe_only
+        if not observe_only:
+            await ensure_profile(self.loader, self._client, self.handlers)
         logger.info(
             "serving %s with %d nodes",
             ", ".join(sorted(self.world.profiles.served)) or "no profile",
             sum(1 for _ in self.world.cache.nodes()),
         )
+        if observe_only:
+            await self.scheduler.run()
+            return
         keeping = asyncio.create_task(
             keep_profile(self.loader, self._client, self.handlers), name="default profile"
         )

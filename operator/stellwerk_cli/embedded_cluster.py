@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from stellwerk.models.scheduling_spec import DEFAULT_SCHEDULER_NAME
 from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk.profiles.spec.profile import (
     DEFAULT_PROFILE_MANIFEST,
@@ -60,7 +61,7 @@ from stellwerk_kube.schema.tables import object_types
 from stellwerk_kube.yaml_file import read_objects, read_one_yaml
 
 _LARGEST_CLUSTER: Final = 100_000
-_MOST_DIGITS: Final = len(str(_LARGEST_CLUSTER))
+_MAX_DIGITS: Final = len(str(_LARGEST_CLUSTER))
 _SEEDS: Final = 1 << 32
 _STORAGE_CLASS: Final = {
     "metadata": {
@@ -161,7 +162,7 @@ def install_profiles(cluster: EmbeddedCluster, *, gang_scheduling: bool = False)
     """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them.
 
     `kubectl apply` takes them for its own, as if an earlier one had made them, but for
-    gangScheduling: a manifest that does not name it leaves it as it is.
+    gangScheduling and allowBeside: a manifest that does not name them leaves them as they are.
     """
     api = cluster.api
     definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
@@ -171,6 +172,9 @@ def install_profiles(cluster: EmbeddedCluster, *, gang_scheduling: bool = False)
         profile = as_applied(_copied(manifest))
         if gang_scheduling:
             profile["spec"]["gangScheduling"] = True
+        if profile["spec"]["schedulerName"] == DEFAULT_SCHEDULER_NAME:
+            # No kube-scheduler is here, whose lease an operator could wait for.
+            profile["spec"]["allowBeside"] = True
         api.ensure(profiles, "", profile)
 
 
@@ -318,10 +322,10 @@ def _fault_plan(file: Path) -> FaultPlan:
 def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
     """A number, or the Node manifests of a YAML or JSON file."""
     if nodes.isascii() and nodes.isdecimal():
-        count = int(nodes[:_MOST_DIGITS])
-        if len(nodes) > _MOST_DIGITS or count > _LARGEST_CLUSTER:
+        count = int(nodes[:_MAX_DIGITS])
+        if len(nodes) > _MAX_DIGITS or count > _LARGEST_CLUSTER:
             raise ConfigurationError(
-                f"--nodes {nodes[:_MOST_DIGITS]}: a number from 0 to {_LARGEST_CLUSTER}"
+                f"--nodes {nodes[:_MAX_DIGITS]}: a number from 0 to {_LARGEST_CLUSTER}"
             )
         return count
     if nodes.removeprefix("-").isdigit():

@@ -20,8 +20,8 @@ from stellwerk_kube.errors import AbsentError, Conflict, NotFound, SchedulerErro
 from stellwerk_kube.json_values import JsonObject
 
 _SHADOW_FIELDS: Final = ("shadowOf", "sampleOneIn", "skipIfWaitedSeconds")
-_ACTIVE_FIELDS: Final = ("schedulerName", "selector", "namespaces")
-"""Fields that say which pods a profile schedules, and nothing about how: it keeps its own."""
+_ACTIVE_FIELDS: Final = ("schedulerName", "mode", "allowBeside", "selector", "namespaces")
+"""Fields that say which pods a profile schedules and whether, but not how: it keeps its own."""
 _CONFLICTS: Final = 5
 """So often may the operator have written a status between reading a profile and writing it."""
 

@@ -24,7 +24,8 @@ from stellwerk_kube.clock import SystemClock
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 1.0
+_RECORDING_CHECK_SECONDS: Final = 1.0
+"""Pause between two checks whether a part is full, or the recording has failed or ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ async def record(options: RecordOptions) -> Mapping[str, int]:
             recording=_look(operator, recording, ending, options.seconds),
             watches=run_operator(
                 events=operator.handlers,
-                client=client,
+                client=offline,
                 credentials=credentials,
                 metrics=metrics,
                 jitter=random.random,
@@ -94,6 +95,6 @@ async def _look(operator: Operator, recording: Recording, ending: Ending, second
     while loop.time() < until:
         recording.begin_part_where_full(operator.world)
         recording.raise_where_ended()
-        await asyncio.sleep(min(_LOOK_SECONDS, max(0.0, until - loop.time())))
+        await asyncio.sleep(min(_RECORDING_CHECK_SECONDS, max(0.0, until - loop.time())))
     ending.stop.set()
     await asyncio.Event().wait()

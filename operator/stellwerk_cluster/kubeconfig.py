@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CONTEXT: Final = "stellwerk"
 """The name of the context, and of its cluster."""
 _OWN: Final = {"clusters": CONTEXT, "users": ADMIN.name, "contexts": CONTEXT}
-_MAX_FILE_BYTES: Final = 16 << 20
+_MAX_KUBECONFIG_BYTES: Final = 16 << 20
 """Bytes of a kubeconfig, which is read and written as a whole."""
 _LOCK_SECONDS: Final = 2.0
 """Longest wait for another process that writes the same kubeconfig."""
@@ -185,9 +185,9 @@ def _content(path: Path) -> bytes | None:
         raise ConfigurationError(f"cannot write {path}: {reason}") from error
     try:
         status = os.fstat(opened)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_KUBECONFIG_BYTES:
             raise ConfigurationError(f"cannot write {path}: it is not a regular file, or too large")
-        return b"".join(iter(lambda: os.read(opened, _MAX_FILE_BYTES), b""))
+        return b"".join(iter(lambda: os.read(opened, _MAX_KUBECONFIG_BYTES), b""))
     finally:
         os.close(opened)
 
@@ -267,7 +267,7 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 def _text(document: MappingNode) -> bytes:
     text = yaml.serialize(
-        document, Dumper=yaml.SafeDumper, allow_unicode=True, width=_MAX_FILE_BYTES
+        document, Dumper=yaml.SafeDumper, allow_unicode=True, width=_MAX_KUBECONFIG_BYTES
     )
     return str(text).encode()
 

@@ -16,7 +16,7 @@ MAX_TRACE_BYTES: Final = 64 << 20
 """Bytes of a trace, unpacked. It is held twice, as bytes and as text, while it is checked."""
 MAX_PIPED_BYTES: Final = 128 << 20
 """Bytes of standard input, whose size shows only by reading it."""
-MAX_FILE_BYTES: Final = 1 << 30
+MAX_OBJECTS_FILE_BYTES: Final = 1 << 30
 """Bytes of a file of objects: a dump of a large cluster has hundreds of MiB. A larger one is
 refused by its size, before it is read."""
 MAX_GROWTH: Final = 100
@@ -25,7 +25,7 @@ FREE_BYTES: Final = 8 << 20
 """Unpacked bytes that are read whatever they were packed to."""
 MAX_DOCUMENTS: Final = 20_000
 """Documents in a YAML file: each costs about 35 µs, however little is in it."""
-MAX_ROWS: Final = 100_000
+MAX_TRACE_ROWS: Final = 100_000
 """Rows of a trace: each costs about 15 µs and 500 bytes. The openb traces have 8,152."""
 MAX_LINE_CHARACTERS: Final = 1 << 20
 """Characters of a line of a trace: a line of commas costs eight bytes for each."""

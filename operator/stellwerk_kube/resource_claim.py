@@ -24,10 +24,10 @@ ALL: Final = "All"
 """allocationMode of a request for every device that matches."""
 MAX_RESULTS: Final = 32
 """Devices that one claim may be given (`AllocationResultsMaxSize`)."""
-MAX_KEPT_SPECS: Final = 1024
-"""Parsed specs that are kept, as far as they stay below `MAX_KEPT_SPEC_BYTES`: templates give
+MAX_KEPT_CLAIM_SPECS: Final = 1024
+"""Parsed specs that are kept, as far as they stay below `MAX_KEPT_CLAIM_SPEC_BYTES`: templates give
 thousands of claims the same text, and few clusters have more templates."""
-MAX_KEPT_SPEC_BYTES: Final = 1 << 20
+MAX_KEPT_CLAIM_SPEC_BYTES: Final = 1 << 20
 """Bytes of the texts of kept specs; one spec may have up to a megabyte."""
 BINDING_FAILED: Final = "device binding failed"
 """The first words of a failure of a device that was to become ready for its pod."""
@@ -133,7 +133,7 @@ def _device_claim(written: bytes) -> DeviceClaim:
     )
 
 
-_device_claims: Final = RecentlyMade(_device_claim, MAX_KEPT_SPEC_BYTES, MAX_KEPT_SPECS)
+_device_claims: Final = RecentlyMade(_device_claim, MAX_KEPT_CLAIM_SPEC_BYTES, MAX_KEPT_CLAIM_SPECS)
 
 
 def _request(obj: JsonObject) -> DeviceRequest:

@@ -26,7 +26,7 @@ from typing_extensions import override
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.file_limits import (
     MAX_DOCUMENTS,
-    MAX_FILE_BYTES,
+    MAX_OBJECTS_FILE_BYTES,
     allowed,
     read_stream,
     too_much,
@@ -380,7 +380,7 @@ def read_objects(path: Path) -> list[JsonObject]:
             content = read_stream(str(path), sys.stdin.buffer)
         else:
             with path.open("rb") as file:
-                content = read_stream(str(path), file, MAX_FILE_BYTES)
+                content = read_stream(str(path), file, MAX_OBJECTS_FILE_BYTES)
         documents = _documents(path, content)
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error

@@ -11,12 +11,13 @@ from stellwerk.plugin_api import JsonObject, ObjectReference, Recorder
 
 ACCEPTED: Final = "Accepted"
 _INVALID: Final = "Invalid"
-_MOST_CHARACTERS: Final = 1024
+_MAX_CHARACTERS: Final = 1024
+"""Characters of a condition's message. The API server takes 32 times as many."""
 
 
 def message_of(faults: tuple[str, ...]) -> str:
     """Faults in one line, as short as a condition's message has to be; empty: there are none."""
-    return "; ".join(faults)[:_MOST_CHARACTERS]
+    return "; ".join(faults)[:_MAX_CHARACTERS]
 
 
 def part(of: object, name: str) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ themselves."""
 _CLAIM: Final = "PersistentVolumeClaim"
 _MORE_GROUPS: Final = {"PodGroup": COSCHEDULING_API}
 """Groups beside those of Kubernetes whose kinds of the same name are read, too."""
-MAX_SHOWN_CHARACTERS: Final = 80
+MAX_SHOWN_NAME_CHARACTERS: Final = 80
 """Characters of a name that a message shows."""
 MAX_GENERATED_BASE: Final = 58
 """Characters of `generateName` that a made name keeps, as kube-apiserver keeps them
@@ -130,7 +130,7 @@ def _called(obj: JsonObject) -> str:
     metadata = obj.get("metadata")
     names = metadata if isinstance(metadata, Mapping) else {}
     name = str(names.get("name") or names.get("generateName") or "without a name")
-    return f"{obj.get('kind')} {name[:MAX_SHOWN_CHARACTERS]}"
+    return f"{obj.get('kind')} {name[:MAX_SHOWN_NAME_CHARACTERS]}"
 
 
 def _taint(node_spec: JsonObject) -> None:

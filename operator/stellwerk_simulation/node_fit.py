@@ -41,7 +41,7 @@ from stellwerk_simulation.trace import TraceNode, TracePod
 _SHARE_OF_SOLVER: Final = 0.3
 """Share of the time that the solver may take. The rest is for deciding, without which there is no
 plan."""
-_MAX_NODES: Final = 20_000
+_MAX_NODES_OF_A_SHAPE: Final = 20_000
 """Nodes of one shape in a plan, as many as clusters of Kubernetes have at most, and more."""
 _MAX_ROUNDS: Final = 20
 """Times that nodes are added for the pods which found none when all was decided again."""
@@ -427,7 +427,7 @@ class _Search:
     def _opened(self, world: World, pod: PodInfo, shape: int, counts: list[int]) -> bool:
         """Whether a pod takes a new node of a shape, which is there from now on then."""
         self._check_time()
-        if counts[shape] >= _MAX_NODES:
+        if counts[shape] >= _MAX_NODES_OF_A_SHAPE:
             return False
         node = _numbered(self._shapes[shape], counts[shape])
         self._suppose(world, shape, node)
@@ -535,7 +535,7 @@ class _Search:
             rows = np.arange(len(resources), dtype=np.int32) + shape * len(resources)
             room = np.array([-float(offer.get(name, 0)) / _scale(name) for name in resources])
             # A node without a pod is not needed.
-            most = min(_MAX_NODES, sum(kind.count for kind in kinds if kind.fits[shape]))
+            most = min(_MAX_NODES_OF_A_SHAPE, sum(kind.count for kind in kinds if kind.fits[shape]))
             solver.addCol(self._prices[shape], 0.0, float(most), len(rows), rows, room)
             solver.changeColIntegrality(shape, highspy.HighsVarType.kInteger)
         for number, kind in enumerate(kinds):

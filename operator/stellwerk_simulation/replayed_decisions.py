@@ -9,12 +9,13 @@ is decided exactly where it was in the recording, between the same events.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from typing_extensions import override
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.handle import RandomNumbers, milliseconds
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import CycleState
 from stellwerk.journal.entries import (
@@ -48,7 +49,7 @@ from stellwerk.world.gangs.group_attempt import (
 )
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.pod_status import LEAVE_NOMINATION
-from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.profiles import MOMENT, ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.errors import SchedulerError
 
@@ -149,6 +150,15 @@ class ScriptedNumbers(RandomNumbers):
             return 0
         return min(self.draws.popleft()[0], stop - 1)
 
+    def moment(self, now: Callable[[], datetime]) -> int:
+        """The time that the decision read when it was recorded, in milliseconds.
+
+        By the clock where none was recorded: it stands at the moment of the entry.
+        """
+        if not self.draws or self.draws[0][1] != MOMENT:
+            return milliseconds(now)
+        return self.draws.popleft()[0]
+
 
 class Asking:
     """A decision of a profile with extenders; goes on with each answer."""
@@ -222,6 +232,7 @@ def request_of(
         lambda in_time: not said.popleft() if said else in_time,
         None if begun.known_to_end is None else frozenset(begun.known_to_end),
         begun.keeps_part,
+        begun.moment_milliseconds / 1000 if begun.moment_milliseconds else None,
     )
 
 

@@ -17,7 +17,7 @@ from stellwerk.models.gpu import WHOLE
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.file_limits import (
     MAX_LINE_CHARACTERS,
-    MAX_ROWS,
+    MAX_TRACE_ROWS,
     allowed,
     read_trace,
     too_much,
@@ -237,7 +237,7 @@ def _check_head(path: Path, found: Sequence[str], wanted: Sequence[str]) -> None
 
 def _unique(path: Path, rows: Iterator[tuple[int, "Named"]]) -> list["Named"]:
     lines: dict[str, int] = {}
-    found, most = [], allowed(MAX_ROWS)
+    found, most = [], allowed(MAX_TRACE_ROWS)
     for line, row in rows:
         first = lines.setdefault(row.name, line)
         if first != line:

@@ -15,7 +15,7 @@ import statistics
 import time
 from asyncio.events import Handle
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -109,7 +109,13 @@ class _Server(MemoryClient):
         answer: JsonObject = orjson.loads(page)
         return answer
 
-    async def watch(self, collection: str, since: str | None) -> AsyncGenerator[JsonObject, None]:
+    def watch(
+        self, collection: str, since: str | None
+    ) -> AbstractAsyncContextManager[AsyncIterator[JsonObject]]:
+        """Open the stream of a collection."""
+        return aclosing(self._events(collection, since))
+
+    async def _events(self, collection: str, since: str | None) -> AsyncGenerator[JsonObject, None]:
         """The events that list a collection; the watch that follows them ends at once."""
         if since is not None:
             return

@@ -51,7 +51,7 @@ COLUMNS = 80
 @pytest.fixture(autouse=True)
 def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "SECOND_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(unserved_pods, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(unserved_pods, "MIN_UNSERVED_SECONDS", 0.0)
     # No operator runs here, and no port is forwarded to one.
     monkeypatch.setenv("PATH", "")
 

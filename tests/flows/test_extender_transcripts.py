@@ -101,7 +101,7 @@ async def replayed(
             if any(call["verb"] == verb for call in recorded["extenderCalls"]):
                 extender.answers[verb] = answering(recorded["extenderCalls"], verb)
         extender.answers |= answers
-        async with operator_on(cluster, directory):
+        async with operator_on(cluster, directory, is_own_cluster=True):
             await until(lambda: is_active(cluster, PROFILE))
             previous = 0.0
             for action in recorded["actions"]:

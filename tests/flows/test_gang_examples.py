@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.profiles.spec.profile import GROUP, PLURAL, TAKEOVER_PROFILE_MANIFEST
+from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.apimachinery.releases import DEFAULT_RELEASE, RELEASES
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
@@ -17,6 +17,7 @@ from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.gang_examples import EXAMPLES, VERSIONS, WRITTEN, directory, examples
+from tests.support.in_process import make_profile
 from tests.support.repository import ROOT
 from tests.support.running_operator import install, operator_on, until
 from tests.support.skipped_time import run_skipping
@@ -172,9 +173,7 @@ async def test_groups_of_the_coscheduling_plugin_are_placed_by_their_label(tmp_p
         )
         (definition,) = read_manifests(ROOT / "manifests" / "coscheduling" / "podgroups.yaml")
         cluster.api.create(definitions, "", definition)
-        profile = dict(TAKEOVER_PROFILE_MANIFEST)
-        profile["spec"] = {**profile["spec"], "gangScheduling": True}
-        install(cluster, profile)
+        install(cluster, make_profile("default-scheduler", gangScheduling=True))
         for obj in read_manifests(EXAMPLES / "gang-coscheduling.yaml"):
             kind = cluster.api.kinds.named(obj["apiVersion"].rpartition("/")[0], obj["kind"])
             assert kind is not None

@@ -173,6 +173,7 @@ ASKED = (
         "/decisions",
         "/nodes",
         "/shadow/gpu",
+        "/observed",
     ),
     *("/explain/default/plain", "/explain/default/pod", "/explain/default/nothing"),
     *("/explain/default/podgroups/podgroup", "/explain/default/resourceclaims/resourceclaim"),

@@ -175,6 +175,7 @@ kind: SchedulerProfile
 metadata: {name: batch}
 spec:
   schedulerName: batch
+  allowBeside: true
   selector:
     namespaceSelector: {matchLabels: {team: batch}}
 ---
@@ -183,6 +184,7 @@ kind: SchedulerProfile
 metadata: {name: web}
 spec:
   schedulerName: web
+  allowBeside: true
   selector:
     podSelector: {matchLabels: {app: web}}
 """

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from stellwerk.profiles.spec.profile import TAKEOVER_PROFILE_MANIFEST
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
+from tests.support.in_process import make_profile
 from tests.support.processes import command
 from tests.support.rights import ENFORCED, kubeconfig_of_reader, list_rules
 from tests.support.running_operator import install, operator_on, until
@@ -71,7 +71,7 @@ async def test_the_reasons_are_those_of_the_scheduler(tmp_path: Path) -> None:
         make_node("tainted", taints=[TAINT]),
     ]
     cluster = EmbeddedCluster(nodes, options=OPTIONS)
-    install(cluster, dict(TAKEOVER_PROFILE_MANIFEST))
+    install(cluster, make_profile("default-scheduler"))
     kind = cluster.api.kinds.resource("pods")
 
     def pod(name: str) -> JsonObject:

@@ -29,6 +29,8 @@ READERS_OF_ANSWERS: Final = ("stellwerk_cli.page", "stellwerk_cli.commands", "st
 """Packages that read what the operator answers, by attributes and not by string subscripts."""
 _NO_ANSWER: Final = re.compile(r"\['(?:metadata|spec|kind)'\]|match_info")
 """In a subscript of an object of the API, or of a request's path."""
+LIMIT: Final = re.compile(r"(?:MAX|MIN)_\w+|\w+_(?:SECONDS|BYTES)")
+"""The name of a constant that limits something."""
 
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -128,6 +130,16 @@ class Module:
                     found.append((node.name, methods))
         return found
 
+    def limits(self) -> dict[str, str]:
+        """The values of constants that limit something, as the source has them, by name."""
+        found = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.AnnAssign) and node.value is not None:
+                name = ast.unparse(node.target)
+                if LIMIT.fullmatch(name.lstrip("_")):
+                    found[name] = ast.unparse(node.value)
+        return found
+
     def public_classes(self) -> list[str]:
         """The names of its classes that others may use."""
         classes = [node.name for node in self.tree.body if isinstance(node, ast.ClassDef)]
@@ -193,6 +205,29 @@ class House:
                 for name in module.public_classes():
                     places[name].append(module.name)
         return {name: sorted(found) for name, found in places.items() if len(found) > 1}
+
+    def limits_of_two_meanings(self) -> Mapping[str, Sequence[str]]:
+        """Limits with one name and several values, with their modules.
+
+        Every public one counts. A private one counts beside a public one of the same package: a
+        reader who looks for the name finds both.
+        """
+        places: defaultdict[str, list[tuple[str, str, bool]]] = defaultdict(list)
+        for module in self.modules.values():
+            for name, value in module.limits().items():
+                is_public = not name.startswith("_")
+                places[name.lstrip("_")].append((module.name, value, is_public))
+        found = {}
+        for name, all_of_name in places.items():
+            packages = {place.partition(".")[0] for place, _, is_public in all_of_name if is_public}
+            meant = [
+                (place, value)
+                for place, value, is_public in all_of_name
+                if is_public or place.partition(".")[0] in packages
+            ]
+            if len({value for _, value in meant}) > 1:
+                found[name] = sorted(place for place, _ in meant)
+        return found
 
     def capability(self, words: re.Pattern[str]) -> list[Module]:
         """The modules of the scheduler with such a word in their path."""

@@ -27,8 +27,8 @@ _STORES: Final = ("stellwerk/client/kubernetes.py", "stellwerk_cli/demo/")
 ROWS: Final = {
     "stellwerk/client/elector.py": "elector",
     "stellwerk/client/event_recorder.py": "event_recorder",
+    "stellwerk/client/reading.py": "reading",
     "stellwerk/client/reviews.py": "reviews",
-    "stellwerk/handlers/availability.py": "availability",
     "stellwerk/plugins/default_binder.py": "default_binder",
     "stellwerk/plugins/dynamic_resources/bind_claim.py": "bind_claim",
     "stellwerk/plugins/gpu_share.py": "gpu_share",
@@ -56,8 +56,8 @@ ROWS: Final = {
 """Module → the name that a row of the page begins with."""
 WITHOUT_TEST: Final = {
     "profile_extenders": "the extender compares",
+    "reading": "it passes on reviews, which store nothing, and refuses every write",
     "reviews": "nothing is stored",
-    "availability": "nothing is stored",
     "doctor": "nothing is stored",
     "cluster": "the user names a hollow object",
     "group_conditions": "no uid, and overwritten",

@@ -140,6 +140,27 @@ BAD_PROFILES = (
         seen_by_schema=True,
     ),
     BadProfile(
+        "mode of a shadow",
+        {"shadowOf": "active", "mode": "Observe"},
+        "spec.mode",
+        "a shadow decides for the pods of the profile it shadows",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "shadow that may schedule beside kube-scheduler",
+        {"shadowOf": "active", "allowBeside": True},
+        "spec.allowBeside",
+        "a shadow schedules no pod",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "mode that does not exist",
+        _spec(mode="observe"),
+        "spec.mode",
+        "must be 'Schedule' or 'Observe', not 'observe'",
+        seen_by_schema=True,
+    ),
+    BadProfile(
         "shadow of no name",
         {"shadowOf": ""},
         "spec.shadowOf",
@@ -834,6 +855,18 @@ BAD_PROFILES = (
         _args("DefaultPreemption", {"minCandidateNodesAbsolute": -1}),
         f"{_ARGS}.minCandidateNodesAbsolute",
         "at least 0",
+    ),
+    BadProfile(
+        "a negative time to run",
+        _args("DefaultPreemption", {"minRunSeconds": -1}),
+        f"{_ARGS}.minRunSeconds",
+        "at least 0",
+    ),
+    BadProfile(
+        "a misspelt argument of preemption",
+        _args("DefaultPreemption", {"spareDaemonsetPods": True}),
+        f"{_ARGS}.spareDaemonsetPods",
+        'did you mean "spareDaemonSetPods"',
     ),
     BadProfile(
         "no candidates at all",

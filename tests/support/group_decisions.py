@@ -8,6 +8,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.world.gangs.group_attempt import GroupContext, GroupRequest, answered, undo_attempt
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
+from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.in_process import InProcess, make_profile
 
@@ -16,12 +17,18 @@ class GroupWorld(InProcess):
     """An operator that decides nothing by itself; groups are decided on what it was shown."""
 
     def __init__(
-        self, *objects: JsonObject, compatibility: str = "auto", plugins: JsonObject | None = None
+        self,
+        *objects: JsonObject,
+        compatibility: str = "auto",
+        plugins: JsonObject | None = None,
+        clock: VirtualClock | None = None,
+        **profile: Any,
     ) -> None:
+        """`profile`: further fields of the profile's spec."""
         # Ties are broken in the same way in each run.
-        super().__init__(numbers=lambda _: Random(1))
+        super().__init__(clock, numbers=lambda _: Random(1))
         # The profile last: without one, groups are nothing to write about.
-        spec: dict[str, Any] = {"compatibility": compatibility, "plugins": plugins or {}}
+        spec = {"compatibility": compatibility, "plugins": plugins or {}, **profile}
         profile = make_profile("stellwerk", gangScheduling=True, **spec)
         self.apply(*objects, profile)
         self.world = self.operator.world

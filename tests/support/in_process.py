@@ -13,6 +13,7 @@ from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import Recorder
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference
+from stellwerk.models.scheduling_spec import DEFAULT_SCHEDULER_NAME
 from stellwerk.profiles.spec.profile import API_VERSION, KIND, PLURAL
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.wiring import Operator
@@ -263,7 +264,13 @@ def make_profile(
     generation: int = 1,
     **spec: Any,
 ) -> JsonObject:
-    """A SchedulerProfile; `created` orders profiles by age."""
+    """A SchedulerProfile; `created` orders profiles by age.
+
+    One for pods that name no scheduler is allowed beside kube-scheduler, which no test has.
+    """
+    name_served = scheduler_name or name
+    if name_served == DEFAULT_SCHEDULER_NAME:
+        spec.setdefault("allowBeside", True)
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -273,7 +280,7 @@ def make_profile(
             "generation": generation,
             "creationTimestamp": f"2026-01-01T00:00:{created:02}Z",
         },
-        "spec": {"schedulerName": scheduler_name or name, **spec},
+        "spec": {"schedulerName": name_served, **spec},
     }
 
 

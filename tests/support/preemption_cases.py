@@ -8,6 +8,7 @@ from typing import Any
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.framework.handle import STANDING_CLOCK
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
@@ -17,8 +18,10 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.spec.profile import load_profile
+from stellwerk_kube.clock import Clock
+from stellwerk_kube.deletion_cost import DELETION_COST
 from stellwerk_kube.json_values import JsonObject
-from tests.support.builders import make_cache, make_pod, pod_info
+from tests.support.builders import make_cache, make_pod, owned, pod_info
 
 CROSS_NODE: Mapping[str, Any] = {
     "plugins": {"postFilter": {"enabled": [{"name": "CrossNodePreemption"}]}}
@@ -55,6 +58,31 @@ def victim(
     return pod
 
 
+def of_daemon_set(pod: JsonObject) -> JsonObject:
+    """The pod as the controller of a DaemonSet makes it for its node."""
+    term = {
+        "matchFields": [
+            {"key": "metadata.name", "operator": "In", "values": [pod["spec"]["nodeName"]]}
+        ]
+    }
+    required = {"nodeSelectorTerms": [term]}
+    pod["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    }
+    return owned(pod, "agents", "DaemonSet")
+
+
+def costing(pod: JsonObject, cost: str) -> JsonObject:
+    """The pod with a deletion cost, as its annotation has it."""
+    pod["metadata"]["annotations"] = {DELETION_COST: cost}
+    return pod
+
+
+def preempting(**args: Any) -> JsonObject:
+    """A profile whose DefaultPreemption has these arguments."""
+    return {"pluginConfig": [{"name": "DefaultPreemption", "args": args}]}
+
+
 @dataclass
 class Arena:
     """A framework on a cluster."""
@@ -83,6 +111,7 @@ def make_arena(
     nominated: Iterable[PodInfo] = (),
     profile: Mapping[str, Any] | None = None,
     seed: int = 0,
+    clock: Clock = STANDING_CLOCK,
 ) -> Arena:
     """A cluster under the default profile, or one with changes."""
     cache, objects, nominator = make_cache(nodes, pods), IndexedObjectStore(), Nominator()
@@ -90,7 +119,7 @@ def make_arena(
         objects.set("PodDisruptionBudget", budget)
     for pod in nominated:
         nominator.add(pod)
-    services = offline_services(cache.snapshot, objects, nominator, Random(seed))
+    services = offline_services(cache.snapshot, objects, nominator, Random(seed), clock.now)
     spec = {"schedulerName": "default-scheduler", **(profile or {})}
     loaded = load_profile({"metadata": {"name": "test"}, "spec": spec}, known_plugins())
     return Arena(cache, nominator, objects, Assembly(loaded, services).framework)

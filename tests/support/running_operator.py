@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from stellwerk.app import RunOptions, run
 from stellwerk.profiles import history as profile_history
+from stellwerk.profiles import permission, unserved
 from stellwerk.profiles import status_writer as profile_status_writing
-from stellwerk.profiles import unserved
 from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk.scheduler.extenders import pool as extender_pool
 from stellwerk.serving.port import PortOptions
@@ -31,10 +31,12 @@ async def operator_on(
     *,
     is_prompt: bool = True,
     extender_allow: tuple[UrlPrefix, ...] = (),
+    **settings: Any,
 ) -> AsyncIterator[None]:
     """Run until the block ends; an error of the operator is the block's.
 
-    `is_prompt`: what it looks after now and then, it looks after at once.
+    `is_prompt`: what it looks after now and then, it looks after at once. `settings` are further
+    fields of RunOptions.
 
     It has the rights of the manifests (`tests.support.rights`), which the cluster must enforce.
     """
@@ -45,6 +47,7 @@ async def operator_on(
         port=PortOptions("127.0.0.1:0", plain_http=True),
         history_namespace=history_namespace,
         extender_allow=extender_allow,
+        **settings,
     )
     with prompt() if is_prompt else nullcontext():
         async with _running(options, on_port):
@@ -62,6 +65,8 @@ def prompt() -> Iterator[None]:
         patch.object(profile_status_writing, "MIN_COUNTS_SECONDS", 0.1),
         patch.object(profile_history, "HISTORY_ROUND_SECONDS", 0.05),
         patch.object(unserved, "ROUND_SECONDS", 0.1),
+        patch.object(permission, "MIN_REVIEW_SECONDS", 0.05),
+        patch.object(permission, "MISSING_REVIEW_SECONDS", 0.1),
         patch.object(extender_pool, "CREDENTIALS_SECONDS", 0.2),
     ):
         yield

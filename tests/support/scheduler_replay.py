@@ -100,6 +100,7 @@ def play(
         options = app.RunOptions(
             kubeconfig=str(folder / "kubeconfig"),
             port=PortOptions("127.0.0.1:0", plain_http=True),
+            is_own_cluster=True,
         )
         return await _Replay(recording, options, tick_seconds, clock).run(monkeypatch)
 

@@ -56,6 +56,8 @@ class GroupForecast(PortAnswer):
     """Reasons against each pod without a node; of one that no plugin rejects, what the others
     lack."""
     victims: Sequence[str] | None = None
+    decided_by: str | None = None
+    """Text on what decides for the victims against kube-scheduler's order; absent: nothing does."""
     room_is_kept_on: Sequence[str] | None = None
 
 

@@ -254,6 +254,8 @@ class PreemptedBy(PortAnswer):
     """Its own."""
     node: str
     decided_at: Time
+    decided_by: str | None = None
+    """Text on what decided for it against kube-scheduler's order; absent: nothing did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +298,8 @@ class LastPreemption(PortAnswer):
     others: Sequence[PreemptionCandidate]
     nominated_node: str
     """The node that it is nominated to now, perhaps none."""
+    decided_by: str | None = None
+    """Text on what decided for the victims against kube-scheduler's order; absent: nothing did."""
     took_place: Sequence[TookPlace] | None = None
 
 
@@ -305,6 +309,8 @@ class PreemptionNow(PortAnswer):
 
     node: str | None = None
     victims: Sequence[VictimFields] | None = None
+    decided_by: str | None = None
+    """Text on what decides for the victims against kube-scheduler's order; absent: nothing does."""
     message: str | None = None
     would_do: str | None = None
     """The pods whose eviction would do, which preemptionPolicy Never rules out."""

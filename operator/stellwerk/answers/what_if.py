@@ -27,9 +27,9 @@ from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import suggestion
 from stellwerk_kube.pod_templates import POD, TEMPLATE_KINDS, template_of
 
-MAX_NODES: Final = 1000
+MAX_SUPPOSED_NODES: Final = 1000
 """Nodes that one question may suppose."""
-MAX_ENTRIES: Final = 64
+MAX_ENTRIES_PER_SUPPOSED_NODE: Final = 64
 """Entries of each kind on one supposed node: labels, resources, taints, images, features."""
 MAX_RESOURCES: Final = 128
 """Different resources of all supposed nodes together: each is a column of all nodes."""
@@ -42,14 +42,14 @@ _MAX_KEY_CHARACTERS: Final = 317
 _MAX_VALUE_CHARACTERS: Final = 63
 """Characters of a label's value."""
 Part = TypeVar("Part", dict[str, Any], list[Any])
-MAX_PODS: Final = 1000
+MAX_SUPPOSED_PODS: Final = 1000
 """Pods that one answer decides on beside those of templates. Each has an entry of its own."""
 MAX_TEMPLATES: Final = 100
 """Templates of one question: each is read and counted by itself."""
 MAX_TEMPLATE_PODS: Final = 15_000
 """Pods of all templates of one question. More are refused: the answer would take longer than the
 port computes for one (`serving.explanations.MAX_COMPUTING_SECONDS`)."""
-MAX_LISTED_PODS: Final = 100
+MAX_PODS_ONE_BY_ONE: Final = 100
 """Pods of templates that an answer lists one by one as well. Of more, it only has the counts."""
 MAX_ACTS: Final = 1000
 """Acts of one kind in one question: each costs a look at a node, a pod or a controller."""
@@ -210,8 +210,8 @@ def _checked_pods(body: JsonObject) -> Sequence[JsonObject]:
     pods = body.get("pods") or ()
     if not isinstance(pods, list | tuple) or not all(isinstance(each, dict) for each in pods):
         raise ConfigurationError("pods must be a list of pods")
-    if len(pods) > MAX_PODS:
-        raise ConfigurationError(f"pods: at most {MAX_PODS} are allowed")
+    if len(pods) > MAX_SUPPOSED_PODS:
+        raise ConfigurationError(f"pods: at most {MAX_SUPPOSED_PODS} are allowed")
     return tuple(pods)
 
 
@@ -272,21 +272,21 @@ def _checked_drain(body: JsonObject) -> str | Sequence[str]:
     names = (drain,) if isinstance(drain, str) else drain
     if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
         raise ConfigurationError("drain must be the name of a node, or a list of names")
-    if len(names) > MAX_NODES:
-        raise ConfigurationError(f"drain: at most {MAX_NODES} nodes are allowed")
+    if len(names) > MAX_SUPPOSED_NODES:
+        raise ConfigurationError(f"drain: at most {MAX_SUPPOSED_NODES} nodes are allowed")
     return drain
 
 
 def _checked_nodes(body: JsonObject) -> tuple[Sequence[JsonObject], int]:
     nodes, count = body.get("addNodes") or (), body.get("count", 1)
     is_number = isinstance(count, int) and not isinstance(count, bool)
-    if not isinstance(nodes, list | tuple) or not is_number or not 0 < count <= MAX_NODES:
+    if not isinstance(nodes, list | tuple) or not is_number or not 0 < count <= MAX_SUPPOSED_NODES:
         raise ConfigurationError(
-            f"addNodes must be a list of nodes, and count a number from 1 to {MAX_NODES}"
+            f"addNodes must be a list of nodes, and count a number from 1 to {MAX_SUPPOSED_NODES}"
         )
-    if len(nodes) * count > MAX_NODES:
+    if len(nodes) * count > MAX_SUPPOSED_NODES:
         raise ConfigurationError(
-            f"addNodes: at most {MAX_NODES} nodes are allowed, counting copies"
+            f"addNodes: at most {MAX_SUPPOSED_NODES} nodes are allowed, counting copies"
         )
     if not all(isinstance(each, dict) for each in nodes):
         raise ConfigurationError("addNodes must be a list of nodes")
@@ -328,8 +328,10 @@ def _checked_node(where: str, node: JsonObject) -> set[str]:
             f"{where}: images may have at most {_MAX_IMAGE_NAMES} names in all"
         )
     for name, part in parts.items():
-        if len(part) > MAX_ENTRIES:
-            raise ConfigurationError(f"{where}: a node may have at most {MAX_ENTRIES} {name}")
+        if len(part) > MAX_ENTRIES_PER_SUPPOSED_NODE:
+            raise ConfigurationError(
+                f"{where}: a node may have at most {MAX_ENTRIES_PER_SUPPOSED_NODE} {name}"
+            )
     too_long = any(len(key) > _MAX_KEY_CHARACTERS for key in (*labels, *resources))
     if too_long or any(len(str(value)) > _MAX_VALUE_CHARACTERS for value in labels.values()):
         text = f"at most {_MAX_KEY_CHARACTERS} characters, values of labels {_MAX_VALUE_CHARACTERS}"

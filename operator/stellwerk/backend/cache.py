@@ -3,8 +3,9 @@
 Event handlers add, update and remove; the scheduler assumes and forgets; `update_snapshot` writes
 the changed rows before each cycle. Invariant: a pod counts on exactly one node, and on that node
 until it is deleted, forgotten, or confirmed on another one. Neither time nor the end of its node
-changes that: `scheduler.binding_outcomes` asks the API about a pod that is assumed for long. Keys
-are uids, because the events of a re-created pod may arrive before the deletion of the old one, and
+changes that: `scheduler.binding_outcomes` asks the API about a pod that is assumed for long. Who
+changes the cache also wakes the pods that the change may help; the cache knows no queue. Keys are
+uids, because the events of a re-created pod may arrive before the deletion of the old one, and
 both have one name.
 """
 
@@ -157,7 +158,10 @@ class Cache:
         self.assumed_pods.pop(pod.uid, None)
         if before is not None:
             if _counts_alike(before, pod):
-                self._replace(before, pod)
+                # Only what nothing counts has changed, such as the status: no row is written.
+                record = self._record(before.node_name)
+                self._pods[pod.uid] = record.pods[pod.uid] = pod
+                self.snapshot.write_records(record.name, record.pods)
                 return before
             self._take(before)
         self._put(pod)
@@ -316,12 +320,6 @@ class Cache:
         if record.written is not None:  # else all its pods are counted when its row is written
             record.uncounted.append((pod, change))
         self._dirty[record.name] = None
-
-    def _replace(self, before: PodInfo, pod: PodInfo) -> None:
-        """Replace a pod whose changed fields nothing counts (status, resourceVersion)."""
-        record = self._record(before.node_name)
-        self._pods[pod.uid] = record.pods[pod.uid] = pod
-        self.snapshot.write_records(record.name, record.pods)
 
 
 def _counts_alike(before: PodInfo, after: PodInfo) -> bool:

@@ -133,7 +133,14 @@ class HintsOfPlugins:
             return None
         by_scope = [
             tuple(
-                QueueingHintFunction(plugin, event.queueing_hint_fn, self._strategy(plugin))
+                QueueingHintFunction(
+                    plugin,
+                    event.queueing_hint_fn,
+                    # A plugin that answered Pending waits for this very change.
+                    QueueingStrategy.IMMEDIATELY
+                    if plugin in self._pending
+                    else QueueingStrategy.AFTER_BACKOFF,
+                )
                 for plugin, event in matching
                 if event.scope is scope
             )
@@ -142,13 +149,6 @@ class HintsOfPlugins:
         while not by_scope[-1]:
             by_scope.pop()
         return MatchingHints(by_scope, self._best)
-
-    def _strategy(self, plugin: str) -> QueueingStrategy:
-        return (
-            QueueingStrategy.IMMEDIATELY
-            if plugin in self._pending
-            else QueueingStrategy.AFTER_BACKOFF
-        )
 
 
 def registered(
@@ -220,18 +220,14 @@ class HintEvaluation:
                 answer = function(pod, self._change)
                 result = answer.value
             except Exception as failure:  # noqa: BLE001 an attempt is lost, but no pod
-                answer, result = QUEUE, _ERROR
-                self._report_failure(plugin, pod, failure)
+                answer, result, name = QUEUE, _ERROR, self._change.name
+                if self._observer is not None:
+                    self._observer.hint_failed(plugin, pod, self._change, failure)
+                else:
+                    text = "hint of %s on %s for pod %s"
+                    _log.error(text, plugin, name, pod.key, exc_info=failure)
             answers.append(answer)
             if self._observer is not None:
                 seconds = time.perf_counter() - started
                 self._observer.hints_evaluated(plugin, self._change.name, result, 1, seconds)
         return answers
-
-    def _report_failure(self, plugin: str, pod: PodInfo, failure: Exception) -> None:
-        if self._observer is not None:
-            self._observer.hint_failed(plugin, pod, self._change, failure)
-            return
-        _log.error(
-            "hint of %s on %s for pod %s", plugin, self._change.name, pod.key, exc_info=failure
-        )

@@ -3,9 +3,18 @@
 Event handlers add, update and delete pods and report changes in the cluster. The scheduling
 coroutine pops pods and gives back those that failed. Timers flush. activeQ itself is a priority
 queue elsewhere, fed through `push`: an entry that leaves it early, or is sorted again, leaves a
-stale item there, which `pop` refuses. docs/queue.md draws the way from a change to a requeued pod.
-Files beside this one have the parts: `backoff_queue`, `unschedulable_pods` (which pods a change may
-help), `in_flight_events`, `requeue_backlog`, `namespace_fairness` (the order among equals).
+stale item there, which `pop` refuses.
+
+From a change in the cluster to a requeued pod, call by call: `EventHandlers` reports the change;
+`move_all_to_active_or_backoff`, `_requeue_by_hints`; `UnschedulablePods.ask_hints` finds the pods
+that were rejected by plugins with a registration for the change; `HintEvaluation` calls the
+functions that these plugins have registered (`events_to_register`, for example `_began_to_match` of
+NodeAffinity); `_requeue` moves each pod for which one of them answers Queue, to activeQ, or to
+backoffQ if its backoff has not passed. Files beside this one have the parts:
+`backoff_queue`, `unschedulable_pods` and `queueing_hints` (which pods a change may help),
+`in_flight_events` (changes that come while a pod is being tried), `requeue_backlog` (changes that
+concern many pods), `namespace_fairness` (the order among equals).
+
 No limit bounds the number of pods here, in all or by namespace: the queue holds every pending pod
 of the API, where ResourceQuotas bound them. One pod is bounded by `models.complexity`: beyond
 `--max-pod-complexity` it stays here and is rejected without a look at any node.

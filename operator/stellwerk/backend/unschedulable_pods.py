@@ -16,7 +16,6 @@ from stellwerk.backend.queueing_hints import (
     HintEvaluation,
     HintsOfPlugins,
     MatchingHints,
-    QueueingHintFunction,
     RejectorPlugins,
 )
 from stellwerk.backend.queueing_policy import QueueObserver
@@ -26,7 +25,6 @@ from stellwerk.framework.events import (
     Action,
     ClusterChange,
     ClusterEventWithHint,
-    QueueingHint,
     Resource,
 )
 from stellwerk.models.pod import LabelSet, PodInfo
@@ -292,7 +290,12 @@ def _ask_buckets(
     strategies = [QueueingStrategy.SKIP] * len(items)
     for level, functions in enumerate(hints.levels, start=1):
         for hint in functions:
-            _strengthen(strategies, hint, evaluation.answers(hint, [item.pod for item in items]))
+            answers = evaluation.answers(hint, [item.pod for item in items])
+            if answers.count(QUEUE_SKIP) < len(answers):  # most hints say Skip to most changes
+                strategies = [
+                    max(hint.strategy, before) if answer is QUEUE else before
+                    for answer, before in zip(answers, strategies, strict=True)
+                ]
         if level == len(hints.levels) and not any(strategies):
             return found
         narrower: list[_Bucket | QueuedPod] = []
@@ -300,28 +303,13 @@ def _ask_buckets(
         for item, strategy in zip(items, strategies, strict=True):
             if strategy is hints.best or level == len(hints.levels):
                 if strategy is not QueueingStrategy.SKIP:
-                    found += [(entry, strategy) for entry in _entries(item)]
+                    entries = item.entries() if isinstance(item, _Bucket) else (item,)
+                    found += [(entry, strategy) for entry in entries]
             elif isinstance(item, _Bucket):
                 narrower += item.children.values()
                 inherited += [strategy] * len(item.children)
         items, strategies = narrower, inherited
     return found
-
-
-def _strengthen(
-    strategies: list[QueueingStrategy],
-    hint: QueueingHintFunction,
-    answers: Sequence[QueueingHint],
-) -> None:
-    if answers.count(QUEUE_SKIP) == len(answers):
-        return
-    for position, answer in enumerate(answers):
-        if answer is QUEUE and hint.strategy > strategies[position]:
-            strategies[position] = hint.strategy
-
-
-def _entries(item: _Bucket | QueuedPod) -> Iterator[QueuedPod]:
-    return item.entries() if isinstance(item, _Bucket) else iter((item,))
 
 
 def _at_most(found: WorthRequeuing, max_priority: int | None) -> WorthRequeuing:

@@ -49,10 +49,10 @@ _KEEP_ALIVE_SECONDS: Final = 75.0
 """Time after which a session closes an idle connection."""
 _READ_BUFFER_BYTES: Final = 256 * 1024
 """Bytes that a session buffers of an answer: four times aiohttp's, for the pages of large lists."""
-MAX_ANSWER_BYTES: Final = 32 << 20
+MAX_READ_ANSWER_BYTES: Final = 32 << 20
 """Bytes of an answer's body. A page of 250 objects has a few MiB, and the largest object that an
-API server can be given takes 18 MiB as JSON (`transport.MAX_LINE_BYTES`). Parsed, a body takes up
-to ten times as much. Beyond it the rest is not read, and the connection is closed."""
+API server can be given takes 18 MiB as JSON (`transport.MAX_STREAM_LINE_BYTES`). Parsed, a body
+takes up to ten times as much. Beyond it the rest is not read, and the connection is closed."""
 _DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 
 
@@ -264,10 +264,10 @@ def context_namespace(
 
 
 class TooLargeError(aiohttp.ClientError):
-    """A body has more than `MAX_ANSWER_BYTES`."""
+    """A body has more than `MAX_READ_ANSWER_BYTES`."""
 
     def __init__(self) -> None:
-        super().__init__(f"the answer has more than {MAX_ANSWER_BYTES >> 20} MiB")
+        super().__init__(f"the answer has more than {MAX_READ_ANSWER_BYTES >> 20} MiB")
 
 
 class BoundedResponse(aiohttp.ClientResponse):
@@ -278,20 +278,20 @@ class BoundedResponse(aiohttp.ClientResponse):
         """Read the body.
 
         Raises:
-            TooLargeError: it is larger than `MAX_ANSWER_BYTES`.
+            TooLargeError: it is larger than `MAX_READ_ANSWER_BYTES`.
         """
         if self._body is None:
             pieces, size = list[bytes](), 0
             try:
                 async for piece in self.content.iter_any():
                     size += len(piece)
-                    if size > MAX_ANSWER_BYTES:
+                    if size > MAX_READ_ANSWER_BYTES:
                         break
                     pieces.append(piece)
             except BaseException:
                 self.close()
                 raise
-            if size > MAX_ANSWER_BYTES:
+            if size > MAX_READ_ANSWER_BYTES:
                 self.close()
                 raise TooLargeError
             self._body = b"".join(pieces)

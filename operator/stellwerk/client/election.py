@@ -16,6 +16,8 @@ JITTER_FACTOR: Final = 1.2
 """client-go's `JitterFactor`: a candidate waits up to 2.2 retry periods."""
 _MIN_CALL_SECONDS: Final = 1.0
 """Shortest time limit of a request about the lease, whatever the renew deadline is."""
+KUBE_SCHEDULER_LEASE: Final = ("kube-system", "kube-scheduler")
+"""Namespace and name of the lease that kube-scheduler takes unless it is told another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,14 @@ class LeaderElectionOptions:
     renew_deadline_seconds: float = 10.0
     """After so long without a renewal the holder writes no more, and ends."""
     retry_period_seconds: float = 2.0
-    resource_name: str = "kube-scheduler"
-    resource_namespace: str = "kube-system"
+    resource_name: str = KUBE_SCHEDULER_LEASE[1]
+    resource_namespace: str = KUBE_SCHEDULER_LEASE[0]
+
+    @property
+    def replaces_kube_scheduler(self) -> bool:
+        """Whether the process writes only while it holds the lease that kube-scheduler takes."""
+        lease = (self.resource_namespace, self.resource_name)
+        return self.leader_elect and lease == KUBE_SCHEDULER_LEASE
 
     @property
     def margin_seconds(self) -> float:

@@ -39,7 +39,7 @@ _Answer = TypeVar("_Answer")
 
 _WATCHDOG_SECONDS: Final = 20.0
 """Time beyond the lease that the health check tolerates (`NewLeaderHealthzAdaptor`)."""
-MAX_DURATION_SECONDS: Final = 3600
+MAX_LEASE_SECONDS: Final = 3600
 """Longest time for which a lease is believed without a renewal. Who may create Leases could
 otherwise write one that lasts for 68 years, and nothing would be scheduled."""
 _MAX_HOLDER_CHARACTERS: Final = 300
@@ -251,7 +251,7 @@ class Elector:
 
     def _valid_until(self) -> float:
         duration = 0 if self._observed is None else self._observed.record.lease_duration_seconds
-        return self._observed_at_seconds + min(duration, MAX_DURATION_SECONDS)
+        return self._observed_at_seconds + min(duration, MAX_LEASE_SECONDS)
 
     def _observe(self, lease: Lease) -> None:
         """Take in what the API shows; only another record starts its time anew."""
@@ -261,12 +261,12 @@ class Elector:
         self._observed = lease
         if self._holder and self._holder != before:
             logger.info("the leader is %s", cut(printable(self._holder), _MAX_HOLDER_CHARACTERS))
-            if lease.record.lease_duration_seconds > MAX_DURATION_SECONDS:
+            if lease.record.lease_duration_seconds > MAX_LEASE_SECONDS:
                 logger.warning(
                     "lease %s says that it lasts for %d s; it is taken %d s after the last renewal",
                     self._lease.key,
                     lease.record.lease_duration_seconds,
-                    MAX_DURATION_SECONDS,
+                    MAX_LEASE_SECONDS,
                 )
 
     def _held(self, lease: Lease, sent_at_seconds: float) -> bool:

@@ -5,7 +5,9 @@ kind about an object is created, a repeat within six minutes makes it a series o
 repeats are only counted here, until a refresh after half an hour or the end of the series. Unlike
 client-go, the queue counts what it drops, an object that causes too many events is limited, and
 while no writer is free a newer event takes the place of one that waits and says the same, and
-namespaces take turns.
+namespaces take turns. While the API server is away, an event is tried twelve times, ten seconds
+apart, and others wait; an event that is refused, tried in vain, or too many is dropped and counted.
+The end of the process waits one second for what is left.
 Invariant: `event` never blocks and never raises, whatever the API does.
 """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PLUGIN_SECONDS: Final = 60.0
 """Longest run of a plugin; some ask a person to log in on another device."""
-_MAX_SHOWN_CHARACTERS: Final = 500
+_MAX_SHOWN_OUTPUT_CHARACTERS: Final = 500
 """Characters that an error shows of what a plugin has written."""
 
 
@@ -89,8 +89,10 @@ class ExecPlugin:
 
     async def _output(self) -> tuple[int, bytes, str]:
         """The status, what was printed, and what it complained about."""
+        # A path with a slash begins at the kubeconfig, a bare name is looked up (as kubectl does).
+        command = str(self._directory / self.name) if os.sep in self.name else self.name
         process = await asyncio.create_subprocess_exec(
-            self._command(),
+            command,
             *(str(each) for each in self._fields.get("args") or ()),
             env=self._environment(),
             stdin=asyncio.subprocess.DEVNULL,
@@ -106,10 +108,6 @@ class ExecPlugin:
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         return process.returncode or 0, output, complaint.decode(errors="replace")
-
-    def _command(self) -> str:
-        """A path with a slash begins at the kubeconfig, a bare name is looked up (as kubectl)."""
-        return str(self._directory / self.name) if os.sep in self.name else self.name
 
     def _environment(self) -> dict[str, str]:
         spec: dict[str, Any] = {"interactive": False}
@@ -147,7 +145,7 @@ class ExecPlugin:
         )
 
     def _failed(self, why: str) -> ConfigurationError:
-        line = " ".join(why.split())[:_MAX_SHOWN_CHARACTERS]
+        line = " ".join(why.split())[:_MAX_SHOWN_OUTPUT_CHARACTERS]
         return ConfigurationError(f"credential plugin {self.name}: {line}")
 
 

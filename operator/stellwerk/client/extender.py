@@ -4,6 +4,11 @@
 have Go's field names, unused fields are null; `extender_answers` reads what comes back.
 Invariant: a call ends within the extender's timeout, opening a connection included, with an answer
 of the promised type or an ExtenderError; no redirect is followed, and no text shows a password.
+
+An answer that comes later is not read: its connection is closed. After three time-outs in a row the
+calls fail at once, but for one in ten seconds (`CircuitBreaker`). A call whose connection was
+closed is made once more, except a binding. `scheduler.extenders.profile_extenders` decides what a
+failure means to the pod.
 """
 
 from __future__ import annotations
@@ -314,6 +319,8 @@ class HttpExtender:
         # An idle connection may be closed by the other side just as it is used again. Asking twice
         # is harmless, binding twice is not.
         repeatable = purpose != "bind"
+        tls = self.spec.tls_config
+        server_name = tls.server_name or None if tls else None
         while True:
             try:
                 session = await self._session(connections)
@@ -323,7 +330,7 @@ class HttpExtender:
                     allow_redirects=False,
                     proxy=connections.proxy,
                     proxy_headers=connections.proxy_headers,
-                    server_hostname=self._server_name(),
+                    server_hostname=server_name,
                     trace_request_ctx=None if repeatable else f"post a binding to {url}",
                 ) as response:
                     if response.status != HTTPStatus.OK:
@@ -352,10 +359,6 @@ class HttpExtender:
                 if isinstance(error, ExtenderError):
                     raise
                 raise self._unreachable(purpose, url, error) from error
-
-    def _server_name(self) -> str | None:
-        config = self.spec.tls_config
-        return config.server_name or None if config else None
 
     # --- connections ----------------------------------------------------------------------------
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-MAX_ANSWER_BYTES: Final = 4 * 2**20
+MAX_EXTENDER_ANSWER_BYTES: Final = 4 * 2**20
 """Bytes of an answer beyond twice the request: nodes that were sent may come back."""
-MAX_NUMBER: Final = 2**31 - 1
+MAX_INT32: Final = 2**31 - 1
 """Largest score or count. Scores go from 0 to 10; what does not fit into 32 bits is neither."""
 _CHUNK_BYTES: Final = 64 * 1024
 """Bytes read before the length of an answer is compared with its limit."""
@@ -67,7 +67,7 @@ class ExtenderAnswer:
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding.lower() != "identity":
             raise self.failure(f"{self._who} answered in an encoding that was not requested")
-        limit_bytes = MAX_ANSWER_BYTES + 2 * sent_bytes
+        limit_bytes = MAX_EXTENDER_ANSWER_BYTES + 2 * sent_bytes
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             body += chunk
@@ -118,7 +118,7 @@ class ExtenderAnswer:
             host = self._text(fields.get("host"), "host")
             if host in scores:
                 raise self._nonsense(host, "host", "a duplicate node")
-            scores[host] = self._number(fields.get("score"), "score", least=-MAX_NUMBER)
+            scores[host] = self._number(fields.get("score"), "score", least=-MAX_INT32)
         return list(scores.items())
 
     def bound(self, answer: object) -> None:
@@ -204,7 +204,7 @@ class ExtenderAnswer:
             return 0
         if not isinstance(value, int) or isinstance(value, bool):
             raise self._nonsense(value, field)
-        if not least <= value <= MAX_NUMBER:
+        if not least <= value <= MAX_INT32:
             raise self._nonsense(value, field, "a number out of range")
         return value
 

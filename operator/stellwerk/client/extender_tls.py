@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _CERTIFICATE: Final = "tls.crt"
 _KEY: Final = "tls.key"
 _ROOTS: Final = "ca.crt"
-MAX_FILE_BYTES: Final = 1 << 20
+MAX_TLS_FILE_BYTES: Final = 1 << 20
 """Bytes of a certificate, a key or roots; a larger file is refused unread."""
 MAX_READING_SECONDS: Final = 2.0
 """Longest time to read the files of an extender; a pipe or a network file system may never end."""
@@ -150,7 +150,7 @@ def _check_hosts_of_file(folder: Path, path: str, urls: Sequence[str]) -> None:
 
 
 def _file(folder: Path, path: str) -> bytes:
-    """A regular file of no more than MAX_FILE_BYTES, as long as its file system says it is.
+    """A regular file of no more than MAX_TLS_FILE_BYTES, as long as its file system says it is.
 
     Raises:
         UnusableFileError: it is something else, or cannot be read.
@@ -161,8 +161,8 @@ def _file(folder: Path, path: str) -> bytes:
             status = os.fstat(opened)
             if not stat.S_ISREG(status.st_mode):
                 raise UnusableFileError(f"{path} is not a regular file")
-            if status.st_size > MAX_FILE_BYTES:
-                raise UnusableFileError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB")
+            if status.st_size > MAX_TLS_FILE_BYTES:
+                raise UnusableFileError(f"{path} is larger than {MAX_TLS_FILE_BYTES >> 20} MiB")
             content = b""
             while len(content) <= status.st_size and (part := os.read(opened, 1 << 16)):
                 content += part
@@ -275,11 +275,7 @@ def _context(material: TlsMaterial, *, insecure: bool) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if material.certificate:
-        _load_pair(context, material)
+        # The ssl module takes a client certificate from a file only.
+        with pem_file(material.certificate + b"\n" + material.key) as path:
+            context.load_cert_chain(path)
     return context
-
-
-def _load_pair(context: ssl.SSLContext, material: TlsMaterial) -> None:
-    """Load the client certificate; the ssl module takes it from a file only."""
-    with pem_file(material.certificate + b"\n" + material.key) as path:
-        context.load_cert_chain(path)

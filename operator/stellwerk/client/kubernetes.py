@@ -32,12 +32,14 @@ from stellwerk_kube.errors import (
     UnreachableError,
 )
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.protobuf import event_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from types import TracebackType
     from typing import Self
 
+    from stellwerk.client.allowed_writes import AllowedWrites
     from stellwerk.client.connection import Fence
     from stellwerk.client.credentials import Credentials
     from stellwerk.metrics import Metrics
@@ -81,6 +83,7 @@ class KubernetesClient(ClusterClient, EventSink):
         jitter: Callable[[], float],
         retry: RetryPolicy | None = None,
         fence: Fence | None = None,
+        allowed_writes: AllowedWrites | None = None,
     ) -> None:
         """Open no connection yet.
 
@@ -91,6 +94,7 @@ class KubernetesClient(ClusterClient, EventSink):
             jitter: returns a number in [0, 1); spreads retries.
             retry: how patient to be.
             fence: holds writes back while the lease is not held; open by default.
+            allowed_writes: those of a process that only observes; None: all.
         """
         self._transport = Transport(
             credentials,
@@ -99,6 +103,7 @@ class KubernetesClient(ClusterClient, EventSink):
             jitter=jitter,
             retry=retry or RetryPolicy(),
             fence=fence or open_fence(),
+            allowed_writes=allowed_writes,
         )
 
     async def __aenter__(self) -> Self:
@@ -246,6 +251,14 @@ class KubernetesClient(ClusterClient, EventSink):
         """
         return self._transport.stream(path)
 
+    def lines(self, path: str) -> AsyncGenerator[bytes]:
+        """Give the lines of a text, such as the counters of /metrics.
+
+        Raises:
+            ApiError: it was refused, or broke.
+        """
+        return self._transport.stream(path)
+
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[Items, str]:
         """Return all items of a collection, read in pages, and its resourceVersion.
@@ -314,9 +327,15 @@ class KubernetesClient(ClusterClient, EventSink):
             ApiError: it was refused.
         """
         path = f"{_EVENTS}/{quote(namespace, safe='')}/events"
-        await self._transport.send(
-            ApiRequest("POST", path, event, class_=RequestClass.EVENTS, wants_answer=False)
+        request = ApiRequest(
+            "POST",
+            path,
+            event,
+            protobuf=event_body,
+            class_=RequestClass.EVENTS,
+            wants_answer=False,
         )
+        await self._transport.send(request)
 
     @override
     async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:

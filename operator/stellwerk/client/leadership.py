@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stellwerk.metrics import Metrics
     from stellwerk_kube.clock import Clock
 
-_SETTLE_SECONDS: Final = 1.0
+_MAX_SETTLE_SECONDS: Final = 1.0
 """Longest wait of a release for the last writes to be answered, and seen by the watches."""
 _SETTLED_CHECK_SECONDS: Final = 0.005
 """Time between two looks whether the last writes are settled."""
@@ -141,7 +141,7 @@ class Leadership:
     async def _settle(self, is_confirmed: Callable[[], bool]) -> None:
         """Let the last writes arrive, so that the next holder's watches have them, too."""
         self._fence.close()
-        deadline_seconds = asyncio.get_running_loop().time() + _SETTLE_SECONDS
+        deadline_seconds = asyncio.get_running_loop().time() + _MAX_SETTLE_SECONDS
         while not (self._fence.in_flight == 0 and is_confirmed()):
             if asyncio.get_running_loop().time() >= deadline_seconds:
                 return

@@ -1,14 +1,17 @@
 """A cluster that is only read: every write is refused before a request is made.
 
-`stellwerk record` and the commands that read a cluster in place of an operator
-(`stellwerk_cli.reading`) give it to an Operator. Invariant: it sends GET requests alone.
+`stellwerk record` and the commands that read or follow a cluster in place of an operator
+(`stellwerk_cli.reading`) give it to an Operator. Invariant: it sends GET requests, and the question
+what the caller may do, which stores nothing; no other request.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from typing_extensions import override
 
 from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.client.reviews import SELF_ACCESS
 from stellwerk.framework.offline import Offline
 from stellwerk_kube.json_values import JsonObject
 
@@ -29,3 +32,9 @@ class ReadOnlyClient(Offline):
     @override
     async def list(self, path: str, *, limit: int = _PAGE_ITEMS) -> tuple[list[JsonObject], str]:
         return await self._client.list(path, limit=limit)
+
+    @override
+    async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        if path != SELF_ACCESS:
+            return await super().create(path, body)
+        return await self._client.create(path, body)

@@ -1,13 +1,17 @@
-"""Identities and rights of callers, asked of the API server: TokenReview, SubjectAccessReview.
+"""Identities and rights, asked of the API server: TokenReview and the access reviews.
 
-`serving` guards its port with them. Invariant: both are questions; neither needs the lease.
+`serving` guards its port with those about callers; `handlers` and `profiles` ask with `may_itself`
+about this process. Invariant: all are questions; none needs the lease.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stellwerk.framework.services import ClusterClient
+from stellwerk_kube.errors import Forbidden, NotFound
 
+SELF_ACCESS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+"""The path of the question what the caller itself may do. It is a POST that stores nothing."""
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -74,3 +78,28 @@ class Reviews:
             "spec": spec,
         }
         return bool(((await self._client.create(_ACCESS, review)).get("status") or {})["allowed"])
+
+
+async def may_itself(
+    client: ClusterClient, verb: str, group: str, version: str, resource: str, subresource: str = ""
+) -> bool:
+    """Return whether this process may do something with a resource, in all namespaces.
+
+    True if the API server answers no such question (403, 404): the request itself will show it.
+
+    Raises:
+        ApiError: the server gives no answer.
+    """
+    attributes = {"verb": verb, "group": group, "version": version, "resource": resource}
+    if subresource:
+        attributes["subresource"] = subresource
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    try:
+        answer = await client.create(SELF_ACCESS, review)
+    except (NotFound, Forbidden):
+        return True
+    return bool((answer.get("status") or {}).get("allowed"))

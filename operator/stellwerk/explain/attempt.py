@@ -257,15 +257,15 @@ def _of_members(
     if not decision.placed:
         failures = member_failures(decision)
         name, missing = decision.request.group.key.name, missing_text(decision)
-        return {
-            uid: Attempt(
-                message=f'with its pod group "{name}": {_own_or_missing(failure, missing)}',
-                is_own=False,
-            )
-            for uid, failure in failures.items()
-        }
+        results: dict[str, Attempt] = {}
+        for uid, failure in failures.items():
+            message = failure.message
+            if missing and message == WAITING_FOR_OTHERS:
+                message = missing  # what the others lack says more
+            results[uid] = Attempt(message=f'with its pod group "{name}": {message}', is_own=False)
+        return results
     tied = next((tie for tie in ties.values() if tie.count), _Tie())
-    results: dict[str, Attempt] = {}
+    results = {}
     for each in decision.attempt.results:
         if each.assumed is not None:
             own = ties.get(each.pod.uid, tied)
@@ -284,11 +284,6 @@ def _of_members(
         if alone.decision is not None and remaining.helps(alone.decision):
             results[each.pod.uid] = alone
     return results
-
-
-def _own_or_missing(failure: Failure, missing: str) -> str:
-    """A member's own failure; of one that waits for others, what these lack."""
-    return missing if missing and failure.message == WAITING_FOR_OTHERS else failure.message
 
 
 def _is_pending(world: World, pod: PodInfo, live: World) -> bool:

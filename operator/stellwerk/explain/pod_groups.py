@@ -43,7 +43,7 @@ from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.resource_claim import device_claim_of
 from stellwerk_kube.resource_slice import PARSED, Slice
 
-_MAX_SHAPES: Final = 3
+_MAX_ADDED_SHAPES: Final = 3
 """Kinds of nodes that are tried as additions, the largest first."""
 _MAX_ADDED_NODES: Final = 1024
 """Nodes that are added to the fork in one try. If as many do not help, no number is suggested."""
@@ -220,6 +220,7 @@ def _outcome(world: World, decision: GroupDecision) -> GroupForecast:
         lacking=next((_wanted(world, each) for each in unplaced), None) if missing else None,
         reasons=None if decision.placed else reasons,
         victims=None if preemption is None else [pod.key for pod in preemption.victims],
+        decided_by=(preemption.decided_by or None) if preemption is not None else None,
         room_is_kept_on=None if preemption is None else sorted(set(preemption.nodes.values())),
     )
 
@@ -321,7 +322,7 @@ def _shapes(
         held = sum(number for _, number in devices(node))
         return lacking, -held, -node.allocatable.get("cpu", 0)
 
-    return sorted(kinds.values(), key=rank)[:_MAX_SHAPES]
+    return sorted(kinds.values(), key=rank)[:_MAX_ADDED_SHAPES]
 
 
 def _holds(node: NodeInfo, requests: Mapping[str, int]) -> bool:

@@ -25,7 +25,7 @@ from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.profiles import ServedProfile
 from stellwerk_kube.node import describes_node
 
-POINTS: Final = frozenset({"Explain", "Propose"})
+EXPLANATION_POINTS: Final = frozenset({"Explain", "Propose"})
 """Points of a PluginFailure that concerns explanations alone."""
 
 
@@ -65,7 +65,7 @@ class PluginsAsked:
         Raises:
             PluginFailure: that one, where it broke as a filter.
         """
-        if failure.point not in POINTS:
+        if failure.point not in EXPLANATION_POINTS:
             raise failure
         self._reasons.setdefault(failure.plugin, str(failure))
 

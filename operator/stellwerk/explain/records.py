@@ -401,7 +401,15 @@ class Evictions:
         if chosen is None:
             return
         for victim in chosen.victims:
-            _put(self._by_victim, victim.key, _for_victim(victim, preemptor, decided_at))
+            record = PreemptedBy(
+                by=preemptor.key,
+                by_priority=preemptor.priority,
+                priority=victim.priority,
+                node=victim.node_name,
+                decided_at=decided_at,
+                decided_by=decision.decided_by or None,
+            )
+            _put(self._by_victim, victim.key, record)
         nomination = Nomination(preemptor, chosen.node_name, now_seconds)
         _put(self._nominations, preemptor.key, nomination)
         others = decision.post_filter.candidates if decision.post_filter is not None else ()
@@ -415,6 +423,7 @@ class Evictions:
                 _for_candidate(each) for each in others[:_MAX_CANDIDATES] if each is not chosen
             ],
             nominated_node=chosen.node_name,
+            decided_by=decision.decided_by or None,
         )
         _put(self._by_preemptor, preemptor.key, last)
 
@@ -444,16 +453,6 @@ def _put(entries: OrderedDict[str, Entry], key: str, entry: Entry) -> None:
     entries[key] = entry
     while len(entries) > _MAX_EVICTIONS:
         entries.popitem(last=False)
-
-
-def _for_victim(victim: PodInfo, preemptor: PodInfo, decided_at: str) -> PreemptedBy:
-    return PreemptedBy(
-        by=preemptor.key,
-        by_priority=preemptor.priority,
-        priority=victim.priority,
-        node=victim.node_name,
-        decided_at=decided_at,
-    )
 
 
 @lru_cache(maxsize=1024)  # hundreds of pods that preempt at once see the same candidates

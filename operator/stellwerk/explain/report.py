@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from stellwerk.answers.gpus import GpusOfPod
+from stellwerk.answers.observed import ObservedProfile
 from stellwerk.answers.pod import (
     DecisionFields,
     DevicesOfPod,
@@ -70,7 +71,7 @@ from stellwerk.models.gpu import gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.pod_resource_claims import claim_states
 from stellwerk.world.decide import Decision
-from stellwerk.world.profiles import MAX_COMPARED_NAMES, ServedProfile
+from stellwerk.world.profiles import MAX_NAMES_TO_SUGGEST, ServedProfile
 from stellwerk.world.world import World
 from stellwerk_kube.clock import rfc3339_milliseconds
 
@@ -118,6 +119,8 @@ class Explanations:
     """Gives the reason why a pod would leave time to others now; empty: it would not."""
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     """Limit on the complexity of supposed pods and profiles, as of those from the API."""
+    observed: Callable[[int], Iterable[ObservedProfile]] = lambda _: ()
+    """Gives every observed profile, with up to this number of its last comparisons."""
 
     def pod(self, namespace: str, name: str) -> Steps[PodExplanation] | None:
         """Explain a pod; None: there is none of that name."""
@@ -295,7 +298,7 @@ class Explanations:
         """The explanation with the reason why no profile serves the pod."""
         profiles, wanted = self.world.profiles, pod.spec.scheduler_name
         near = get_close_matches(
-            wanted, islice(profiles.served, MAX_COMPARED_NAMES), 1, _MIN_SIMILARITY
+            wanted, islice(profiles.served, MAX_NAMES_TO_SUGGEST), 1, _MIN_SIMILARITY
         )
         return replace(
             explanation,
@@ -500,7 +503,12 @@ def preemption(decision: Decision, search: WouldFit) -> PreemptionNow:
         message = post_filter.status.message if post_filter is not None else ""
         return PreemptionNow(message=message, would_do=would_do)
     victims = [VictimFields(pod=each.key, priority=each.priority) for each in candidate.victims]
-    return PreemptionNow(node=candidate.node_name, victims=victims, would_do=would_do)
+    return PreemptionNow(
+        node=candidate.node_name,
+        victims=victims,
+        decided_by=decision.decided_by or None,
+        would_do=would_do,
+    )
 
 
 def reasons_of(counts: Iterable[tuple[Status, int]]) -> list[ReasonCount]:

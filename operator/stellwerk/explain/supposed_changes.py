@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from stellwerk.answers.what_if import MAX_PODS, EndedPod, Supposition
+from stellwerk.answers.what_if import MAX_SUPPOSED_PODS, EndedPod, Supposition
 from stellwerk.explain.steps import Steps, suggested
 from stellwerk.models.act_syntax import (
     DEPLOYMENT,
@@ -353,9 +353,9 @@ class SupposedChanges:
     def _check_room(self, scaling: Scaling, there: int) -> None:
         """Refuse more new pods than an answer decides on, before they are made."""
         missing = scaling.replicas - there
-        if missing + len(self.made) + len(self.copies) > MAX_PODS:
+        if missing + len(self.made) + len(self.copies) > MAX_SUPPOSED_PODS:
             raise ConfigurationError(
-                f"{scaling}: {missing} more pods; one answer covers at most {MAX_PODS}"
+                f"{scaling}: {missing} more pods; one answer covers at most {MAX_SUPPOSED_PODS}"
             )
 
     # --- pods -----------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.answers.what_if import (
-    MAX_LISTED_PODS,
-    MAX_PODS,
+    MAX_PODS_ONE_BY_ONE,
+    MAX_SUPPOSED_PODS,
     PlacedPod,
     PodThatStays,
     Supposition,
@@ -117,7 +117,7 @@ def _on_fork(
     answers = _Answers(world, live, drains, throttled, asked)
     stopped: str | None = None
     try:
-        for pod in asked.pods[:MAX_PODS]:
+        for pod in asked.pods[:MAX_SUPPOSED_PODS]:
             if drains.evicts(pod):
                 yield from answers.decide(pod, profile or world.profiles.of(pod))
         for template in asked.templates:
@@ -225,7 +225,7 @@ class _Answers:
         self._throttled = throttled
         self._explained = asked.explained
         # Listed as well while that is readable: programs that ask for few pods need no counts.
-        self._lists_templates = asked.templated <= MAX_LISTED_PODS
+        self._lists_templates = asked.templated <= MAX_PODS_ONE_BY_ONE
         self._runs = EqualPodRuns(world)
         self._with_group: dict[str, Attempt] = {}
         """Results for members whose group was decided for another member, by uid."""

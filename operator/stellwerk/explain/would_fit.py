@@ -150,7 +150,8 @@ class AlikeProofs:
                     # Beside amounts "1 more" could be one more of these.
                     words += " node" if left == 1 else " nodes"
             else:
-                words = _with_or(words, named)
+                # The last of the names stands after "or", in place of the comma.
+                words = f"{words[: -len(named[-1]) - 2]} or {named[-1]}"
         elif len(self.proof.changes) == 1 and isinstance(self.proof.changes[0], Tolerate):
             count = self.proof.node_count
             words += f" → {count} node{'s' if count != 1 else ''}"
@@ -203,11 +204,6 @@ def _alternative(first: Proof, other: Proof) -> str:
     return change.target
 
 
-def _with_or(words: str, named: Sequence[str]) -> str:
-    last = named[-1]
-    return f"{words[: -len(last) - 2]} or {last}"
-
-
 # --- the search -----------------------------------------------------------------------------------
 
 _MAX_NEAR_NODES: Final = 32
@@ -228,7 +224,7 @@ _MAX_PODS_LEAVING: Final = 16
 """Pods of one node that are deleted together in one try."""
 _MAX_CHANGES_PER_PLUGIN: Final = 2
 """Changes of each plugin that are combined with those of others, the cheapest first."""
-_MAX_SHOWN_NODES: Final = 5
+_MAX_NODES_PER_SUGGESTION: Final = 5
 """Nodes that a suggestion names of those that would take the pod."""
 _SPREAD: Final = "PodTopologySpread"
 _DOMAIN_PLUGINS: Final = frozenset({"InterPodAffinity", _SPREAD})
@@ -507,7 +503,7 @@ class WouldFit:
             rows = np.flatnonzero(fits)
             if not len(rows):
                 return False
-            names = tuple(self._snapshot.names(rows[:_MAX_SHOWN_NODES].tolist()))
+            names = tuple(self._snapshot.names(rows[:_MAX_NODES_PER_SUGGESTION].tolist()))
         self._proofs.append(Proof(changes, len(rows), names, closed))
         return True
 
@@ -677,6 +673,6 @@ class _Tries:
             text=" and ".join(edit.text for edit in edits),
             changes=changes,
             feasible_nodes=len(rows),
-            nodes=self._world.cache.snapshot.names(rows[:_MAX_SHOWN_NODES].tolist()),
+            nodes=self._world.cache.snapshot.names(rows[:_MAX_NODES_PER_SUGGESTION].tolist()),
             alternatives=[],
         )

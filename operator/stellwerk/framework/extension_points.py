@@ -21,6 +21,7 @@ from stellwerk.framework.interface import (
     ExplainPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
+    OrdersVictims,
     PermitPlugin,
     PermitResult,
     PlacementGeneratePlugin,
@@ -176,6 +177,7 @@ NORMALIZE_SCORE: Final[Extensions[NormalizeScorePlugin]] = Extensions(
 COUNTS_ROOM: Final[Extensions[CountsRoom]] = Extensions(CountsRoom, ("counted_resources",))
 ADMITS_VICTIMS: Final[Extensions[AdmitsVictims]] = Extensions(AdmitsVictims, ("admits_victim",))
 EQUAL_PODS: Final[Extensions[EqualPodsPlugin]] = Extensions(EqualPodsPlugin, ("after_equal_pod",))
+ORDERS_VICTIMS: Final[Extensions[OrdersVictims]] = Extensions(OrdersVictims, ("victim_order",))
 EXPLAIN: Final[Extensions[ExplainPlugin]] = Extensions(ExplainPlugin, ("explain",))
 PROPOSE: Final[Extensions[ProposePlugin]] = Extensions(ProposePlugin, ("propose",))
 """Like EXPLAIN asked of every plugin of a profile that has it, at whatever points it is."""

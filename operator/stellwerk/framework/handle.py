@@ -4,16 +4,17 @@
 by `serve`. Invariant: a handle serves one profile for as long as its framework lives.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from typing_extensions import override
 
-from stellwerk.framework.extension_points import PluginsByPoint
+from stellwerk.framework.extension_points import ADMITS_VICTIMS, ORDERS_VICTIMS, PluginsByPoint
 from stellwerk.framework.interface import APICall
 from stellwerk.framework.metrics_recorder import UNMEASURED, MetricsRecorder
 from stellwerk.framework.plugin_isolation import UNLIMITED, PluginGuard
@@ -38,9 +39,11 @@ from stellwerk.framework.services import (
     VolumeCounts,
     WaitingPod,
 )
+from stellwerk.framework.types import CycleState
+from stellwerk.framework.victim_order import KUBE_SCHEDULERS_ORDER, VictimOrder
 from stellwerk.framework.worker import NoWorker, Worker
 from stellwerk.models.pod import PodInfo
-from stellwerk.profiles.spec.plugin_description import PluginKind
+from stellwerk.profiles.spec.plugin_description import ExtensionPoint, PluginKind
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk_kube.clock import VirtualClock
@@ -54,6 +57,15 @@ class RandomNumbers(Protocol):
     """A seeded generator (`random.Random` is one)."""
 
     def randrange(self, stop: int, /) -> int: ...
+
+
+@runtime_checkable
+class RecordsMoments(Protocol):
+    """A generator that also keeps, or repeats, the times that decisions read."""
+
+    def moment(self, now: Callable[[], datetime]) -> int:
+        """Return the wall-clock time in milliseconds since the epoch."""
+        ...
 
 
 class WaitingPods(Protocol):
@@ -74,9 +86,17 @@ class ServedFramework(Protocol):
     """The framework that a handle serves, as far as plugins ask it."""
 
     @property
+    def plugins(self) -> PluginsByPoint: ...
+
+    @property
     def filters(self) -> FilterRunner: ...
 
     def feasible(self, pod: PodInfo) -> Mask: ...
+
+
+def milliseconds(now: Callable[[], datetime]) -> int:
+    """Return a moment in milliseconds since the epoch, rounded down."""
+    return math.floor(now().timestamp() * 1000)
 
 
 MetricsRecorderOf: TypeAlias = Callable[[str, PluginsByPoint], MetricsRecorder]
@@ -273,6 +293,30 @@ class ProfileHandle(Handle):
     @override
     def now(self) -> datetime:
         return self._services.now()
+
+    @override
+    def moment(self, state: CycleState) -> float:
+        if state.moment_seconds is None:
+            random, now = self._services.random, self._services.now
+            moment = random.moment(now) if isinstance(random, RecordsMoments) else milliseconds(now)
+            state.moment_seconds = moment / 1000
+        return state.moment_seconds
+
+    @override
+    def victim_order(self, state: CycleState) -> VictimOrder:
+        post_filters = self._served().plugins.get(ExtensionPoint.POST_FILTER, ())
+        for plugin in ORDERS_VICTIMS.among(post_filters):
+            order = plugin.victim_order()
+            if order.min_run_seconds:
+                return replace(order, now_seconds=self.moment(state))
+            return order
+        return KUBE_SCHEDULERS_ORDER
+
+    @override
+    def admits_victim(self, namespace: str, victim: PodInfo) -> bool:
+        post_filters = self._served().plugins.get(ExtensionPoint.POST_FILTER, ())
+        judges = ADMITS_VICTIMS.among(post_filters)
+        return all(plugin.admits_victim(namespace, victim) for plugin in judges)
 
     @override
     def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:

@@ -25,6 +25,7 @@ from stellwerk.framework.changes import Proposal
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, PlacementSums, Status
+from stellwerk.framework.victim_order import VictimOrder
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.snapshot.columns import IntColumn
@@ -151,6 +152,9 @@ class PostFilterResult:
 
     The runtime notes it: the message has them if in the end nothing comes of the candidates.
     """
+    decided_by: Callable[[Candidate, Sequence[Candidate]], str] | None = None
+    """Given the candidate that is taken and all that were left, the text on what decided against
+    kube-scheduler's order; empty: nothing did. None: the candidates follow that order."""
     api_call: APICall | None = None
     """A write to the cluster that is made whatever the plugins that follow answer."""
     plugin: str = ""
@@ -280,6 +284,17 @@ class AdmitsVictims(PostFilterPlugin, Protocol):
 
     def admits_victim(self, namespace: str, victim: PodInfo) -> bool:
         """Return whether a pod of lower priority may be evicted for a pod of this namespace."""
+        ...
+
+
+class OrdersVictims(PostFilterPlugin, Protocol):
+    """A PostFilter plugin whose arguments order pods of equal priority.
+
+    `Handle.victim_order` asks the first one of a profile, for all that choose victims.
+    """
+
+    def victim_order(self) -> VictimOrder:
+        """Return the order; the caller sets its moment."""
         ...
 
 

@@ -69,6 +69,7 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.types import OK, Code, CycleState, FilterResult, PluginFailure, Status
+from stellwerk.framework.victim_order import VictimOrder
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import Snapshot
@@ -587,6 +588,10 @@ def _check_bool(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> bool:
     return _of_kind(answer, bool)
 
 
+def _check_victim_order(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> VictimOrder:
+    return _of_kind(answer, VictimOrder)
+
+
 def _check_placement_scores(
     _: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]
 ) -> IntColumn:
@@ -622,6 +627,7 @@ _CHECKS_BESIDE_POINTS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType
         "normalize": ("ScoreExtensionNormalize", _check_scores),
         "counted_resources": ("CountsRoom", _check_names),
         "admits_victim": ("AdmitsVictims", _check_bool),
+        "victim_order": ("OrdersVictims", _check_victim_order),
         "scored_resources": (PLACEMENT_SCORE.label, _check_names),
     }
 )

@@ -68,6 +68,10 @@ class Framework:
             extenders_choose=extenders_choose,
         )
         self.filters = self.filtering.filters
+        self.reads_time = any(
+            getattr(plugin, "reads_time", False) for each in plugins.values() for plugin in each
+        )
+        """Whether a plugin's arguments make decisions depend on the wall-clock time."""
         self._post_filters = PointRunner(POST_FILTER, plugins, metrics_recorder)
         self.binding = BindingPoints(plugins, metrics_recorder)
         handle.serve(self)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from stellwerk.framework.interface import APICall, PlacedPods
 from stellwerk.framework.types import CycleState, Verdicts
+from stellwerk.framework.victim_order import VictimOrder
 from stellwerk.framework.worker import Worker
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -449,6 +450,22 @@ class Handle(Protocol):
 
     def now(self) -> datetime:
         """Return the wall-clock time, with its zone."""
+        ...
+
+    def moment(self, state: CycleState) -> float:
+        """Return the wall-clock time of an attempt, in seconds since the epoch.
+
+        It is the same at every call for one attempt. A recording holds it, so that a replay decides
+        as of it: what a decision reads of the time, it reads here.
+        """
+        ...
+
+    def victim_order(self, state: CycleState) -> VictimOrder:
+        """Return the order in which the profile spares pods of equal priority in an attempt."""
+        ...
+
+    def admits_victim(self, namespace: str, victim: PodInfo) -> bool:
+        """Return whether the profile lets a pod be evicted for one of this namespace."""
         ...
 
     def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:

@@ -321,6 +321,7 @@ class CycleState:
         "bind_outcome_unknown",
         "broken_filter",
         "group",
+        "moment_seconds",
         "pods_to_activate",
         "point_runs",
         "preemption_asked",
@@ -344,6 +345,9 @@ class CycleState:
         """(N,) bool, the only rows that exist for this attempt; None: all of them."""
         self.group: PodGroupKey | None = None
         """The group with which the pod is decided, or was; None: nothing looks at its group."""
+        self.moment_seconds: float | None = None
+        """The wall-clock time as of which the attempt is made, in seconds since the epoch; None:
+        nothing has read it. `Handle.moment` reads it."""
         self.broken_filter: Status | None = None
         """An error of a costly filter for a node that all others pass; it ends the attempt."""
         self.skipped_filters: set[str] = set()
@@ -354,7 +358,7 @@ class CycleState:
         """Plugins whose PreBindPreFlight answered Skip."""
         self.preemption_obstacle: str | None = None
         """The reason why the pod, decided with its group, does not preempt by itself; empty: there
-        is none. None: the pod is decided alone, and DefaultPreemption finds out."""
+        is none. None: the pod is decided alone, and preemption finds out itself."""
         self.shares_volumes = False
         """Whether VolumeBinding lets a group's member go elsewhere than to the node that another
         member, placed in the same attempt, has chosen for a claim which they share."""

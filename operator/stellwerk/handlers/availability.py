@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from stellwerk.client.reviews import may_itself
 from stellwerk.models.api_kinds import API_KINDS, Served, chosen_version, unreadable_versions
-from stellwerk_kube.errors import ApiError, Forbidden, NotAList, NotFound
+from stellwerk_kube.errors import ApiError, NotAList, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,7 +42,6 @@ MAX_STORAGE_SECONDS: Final = 30.0
 _MISSES: Final = 2
 """Looks in a row that must miss a kind before it counts as absent: an API server that starts serves
 some kinds later than others."""
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ALL: Final = "/apis"
 _AGGREGATED: Final = "APIGroupDiscoveryList"
 _FRESH_SECONDS: Final = 0.4
@@ -282,29 +282,12 @@ class Availability:
 
     async def _missing_right(self, watched: WatchedKind) -> Obstacle | None:
         for verb in ("list", "watch"):
-            if not await self._may(verb, watched):
+            if not await may_itself(
+                self._client, verb, watched.group, watched.version, watched.plural
+            ):
                 reason = f"the role lacks the right to {verb} {watched.plural}"
                 return Obstacle(reason, absent=False)
         return None
-
-    async def _may(self, verb: str, watched: WatchedKind) -> bool:
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {
-                "resourceAttributes": {
-                    "verb": verb,
-                    "group": watched.group,
-                    "version": watched.version,
-                    "resource": watched.plural,
-                }
-            },
-        }
-        try:
-            answer = await self._client.create(_REVIEWS, review)
-        except (NotFound, Forbidden):
-            return True  # no reviews are served: the request itself will show it
-        return bool(answer.get("status", {}).get("allowed"))
 
 
 def _unreadable(plural: str, group: str, unknown: list[str], readable: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import stellwerk.handlers.kopf_import  # noqa: F401 before kopf
 
 # isort: split
+import aiohttp
 import kopf
 from typing_extensions import override
 
@@ -32,8 +33,6 @@ from stellwerk_kube.errors import SchedulerError, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator
-
-    import aiohttp
 
     from stellwerk.client.credentials import Credentials
     from stellwerk.framework.services import ClusterClient
@@ -136,7 +135,8 @@ class Sessions:
         The first shares the client's connections. Those that follow a refusal open their own: what
         was refused may have been the certificate that a connection was opened with.
         """
-        self._opened.append(self._credentials.new_session(shares=not self._opened))
+        session = self._credentials.new_session(shares=not self._opened, traces=[_reading_only()])
+        self._opened.append(session)
         return kopf.AiohttpSession(
             server=self._credentials.server, aiohttp_session=self._opened[-1]
         )
@@ -145,6 +145,20 @@ class Sessions:
         """Close what is still open."""
         for session in self._opened:
             await session.close()
+
+
+def _reading_only() -> aiohttp.TraceConfig:
+    """Return a trace that refuses every request but reads: kopf is given nothing to write."""
+
+    async def look(
+        _: aiohttp.ClientSession, __: object, request: aiohttp.TraceRequestStartParams
+    ) -> None:
+        if request.method != "GET":
+            raise SchedulerError(f"kopf may not {request.method} {request.url.path}")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_start.append(look)
+    return trace
 
 
 def _register_login(

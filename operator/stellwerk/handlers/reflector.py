@@ -18,9 +18,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from stellwerk import garbage
 from stellwerk.client.paging import checked_page, pages
@@ -69,15 +71,29 @@ MAX_SLICE_FACTOR: Final = 4
 """Longest slice of a stream that is behind, as a multiple of an ordinary one. Bindings wait for
 it."""
 
-Watch = Callable[[str | None], AsyncGenerator[Any, None]]
-"""Opens a watch from a resourceVersion on, or, with None, the list that a watch follows; ends when
-the connection does."""
+Watch = Callable[[str | None], AbstractAsyncContextManager[AsyncIterator[Any]]]
+"""Opens a watch from a resourceVersion on, or, with None, the list that a watch follows. The events
+end when the connection does. What opening and reading raise comes out of the block."""
 EventId = tuple[str | None, str]
 """The uid and the resourceVersion of an event's object."""
 
 
 class LargeEvent(dict[str, Any]):
     """An event of an object that takes long to parse, as a stream gives it."""
+
+
+def parse_event(line: str | bytes) -> object:
+    """Parse a line of a stream: an event of 2.8 KB in 12 µs, for which json would need 30.
+
+    kopf calls this where it would call `json.loads` (`watching` puts it there).
+
+    Raises:
+        ValueError: the line is not JSON.
+    """
+    event: object = orjson.loads(line)
+    if len(line) > LARGE_EVENT_CHARACTERS and isinstance(event, dict):
+        return LargeEvent(event)
+    return event
 
 
 class WatchError(SchedulerError):
@@ -191,7 +207,7 @@ class Reflector:
                 self._resume_version = None
             if self._resume_version is None and not await self._list(watch):
                 return
-            async with aclosing(watch(self._resume_version)) as events:
+            async with watch(self._resume_version) as events:
                 await self._follow(events)
         except (Unavailable, Throttled, OSError):  # the server is away: what was seen still holds
             raise
@@ -212,13 +228,19 @@ class Reflector:
         if self._pages_next:
             await self._read_pages()
             return True
-        first = not self._delivery.synced
-        async with aclosing(watch(None)) as events:
-            version = await self._read_stream(events)
-            if version and first:
-                await self._end_list(version)
-                await self._follow(events)
-                return False
+        first, version = not self._delivery.synced, ""
+        try:
+            async with watch(None) as events:
+                version = await self._read_stream(events)
+                if first:
+                    await self._end_list(version)
+                    await self._follow(events)
+                    return False
+        except StreamRefused as refused:
+            if version:  # the list was shown: it is the watch after it that has failed
+                raise
+            self._refusal = str(refused)
+            logger.debug("%s are listed by pages: %s", self._delivery.watched.plural, refused)
         if version:
             # A later list takes time to apply, and meanwhile this stream would seem to be quiet.
             # The watch gets a stream of its own.
@@ -228,9 +250,10 @@ class Reflector:
         return True
 
     async def _read_stream(self, events: AsyncIterator[Any]) -> str:
-        """Deliver the list that a stream begins with; return its version, empty if refused.
+        """Deliver the list that a stream begins with; return its version.
 
         Raises:
+            StreamRefused: the server does not stream it.
             NotAList: it is something else, as of a server that knows no streamed lists.
             WatchError: it ended early, or in an error.
             ListWithoutEnd: it does not end.
@@ -239,32 +262,29 @@ class Reflector:
         act, count, is_news = f"list {kind} objects", 0, False
         began_seconds = time.monotonic()
         delivery.begin_listing()
-        try:
-            async for event in self._prepared(events):
-                event_type, obj = type_and_object(event)
-                if event_type == "BOOKMARK":
-                    return _listed_version(act, obj)
-                if event_type == "ERROR":
-                    raise _list_error(obj, is_first=not count)
-                if event_type not in EVENT_TYPES:
-                    raise NotAList(act, f"expected an event, got {event!r:.80}")
-                if (other := self._other_kind(obj)) is not None:
-                    raise NotAList(act, f"the list has an item of the kind {other!r:.80}")
-                # What is listed is added: what happens meanwhile comes after all that.
-                is_news = is_news or event_type != "ADDED"
-                if is_news:
-                    delivery.deliver(event_type, obj)
-                else:
-                    delivery.listed(obj)
-                count += 1
-                if count % MAX_EVENTS_PER_SLICE == 0:
-                    delivery.heard()
-                    await asyncio.sleep(0)
-                self._check_stream(act, count, began_seconds)
-        except StreamRefused as refused:
-            self._refusal = str(refused)
-            logger.debug("%s are listed by pages: %s", delivery.watched.plural, refused)
-            return ""
+        async for event in self._prepared(events):
+            event_type, obj = type_and_object(event)
+            if event_type == "BOOKMARK":
+                return _listed_version(act, obj)
+            if event_type == "ERROR":
+                if not count:  # a server on etcd 3.4 refuses so, behind a status 200
+                    raise StreamRefused(status_text(obj))
+                raise WatchError(f"an error in the stream: {obj!r:.500}")
+            if event_type not in EVENT_TYPES:
+                raise NotAList(act, f"expected an event, got {event!r:.80}")
+            if (other := self._other_kind(obj)) is not None:
+                raise NotAList(act, f"the list has an item of the kind {other!r:.80}")
+            # What is listed is added: what happens meanwhile comes after all that.
+            is_news = is_news or event_type != "ADDED"
+            if is_news:
+                delivery.deliver(event_type, obj)
+            else:
+                delivery.listed(obj)
+            count += 1
+            if count % MAX_EVENTS_PER_SLICE == 0:
+                delivery.heard()
+                await asyncio.sleep(0)
+            self._check_stream(act, count, began_seconds)
         raise WatchError("the stream ended before the list did")
 
     async def _read_pages(self) -> None:
@@ -372,7 +392,12 @@ class Reflector:
                 self._delivery.deliver(event_type, obj)
             elif event_type != "BOOKMARK":
                 self._delivery.skip_event(event)
-        return to_repeat is None or not self._is_restored_in_silence(to_repeat)
+        if to_repeat is not None and self._delivery.silence_seconds() > _MAX_REPETITION_SECONDS:
+            # The server had time to repeat the event. It has caught up by changes of other kinds,
+            # and may have nothing to say for long.
+            self._report_restore(f"it has not repeated the last event, {to_repeat}")
+            return False
+        return True
 
     def _says_expired(self, event_type: str | None, obj: object) -> bool:
         """Return whether an event says that the server has forgotten the version.
@@ -387,16 +412,6 @@ class Reflector:
         if (other := self._other_kind(obj)) is not None:
             raise WatchError(f"an event of another kind in the stream: {other!r:.80}")
         return False
-
-    def _is_restored_in_silence(self, to_repeat: EventId) -> bool:
-        """Return whether the server had time to repeat an event, and did not.
-
-        It has caught up by changes of other kinds, and may have nothing to say for long.
-        """
-        silent = self._delivery.silence_seconds() > _MAX_REPETITION_SECONDS
-        if silent:
-            self._report_restore(f"it has not repeated the last event, {to_repeat}")
-        return silent
 
     async def _prepared(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Yield the events, a large one when its object has been parsed beside the loop.
@@ -475,16 +490,6 @@ def type_and_object(event: object) -> tuple[Any, Any]:
         return None, None
     event_type = event.get("type")
     return event_type if isinstance(event_type, str) else None, event.get("object")
-
-
-def _list_error(obj: object, *, is_first: bool) -> SchedulerError:
-    """Return the error for an ERROR event in a list; in place of the first object it is a refusal.
-
-    A server on etcd 3.4 refuses so, behind a status 200.
-    """
-    if is_first:
-        return StreamRefused(status_text(obj))
-    return WatchError(f"an error in the stream: {obj!r:.500}")
 
 
 def status_text(obj: object) -> str:

@@ -14,7 +14,7 @@ import asyncio
 import inspect
 import json
 import logging
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -28,11 +28,10 @@ import orjson
 from stellwerk.client.transport import lines_of
 from stellwerk.handlers.reflector import (
     EVENT_TYPES,
-    LARGE_EVENT_CHARACTERS,
-    LargeEvent,
     Reflector,
     StreamRefused,
     event_id,
+    parse_event,
     status_text,
     type_and_object,
 )
@@ -46,7 +45,14 @@ except ImportError as missing:
     raise SchedulerError(f"the installed kopf lacks a part of kopf 1.45: {missing}") from missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Iterator,
+    )
 
     from kopf._cogs.aiokits import aiotasks, aiotoggles
     from kopf._cogs.configs import configuration
@@ -204,7 +210,7 @@ class KindWatchers:
                     self._watching.discard(watcher_of)
 
         queueing.watcher = watcher
-        vars(api).update(json=_Orjson, iter_jsonlines=lines_of)
+        vars(api).update(json=_EventParser, iter_jsonlines=lines_of)
         try:
             yield
         finally:
@@ -390,7 +396,7 @@ class KindWatchers:
 
         An empty version means that the definitions have to be listed first.
         """
-        async with aclosing(watch(resume_version)) as events:
+        async with watch(resume_version) as events:
             async for event in events:
                 event_type, obj = type_and_object(event)
                 if event_type not in EVENT_TYPES | {"BOOKMARK"}:
@@ -434,11 +440,17 @@ def _watch_of(
     namespace: references.Namespace,
     pause_waiter: aiotasks.Future,
 ) -> Watch:
-    """Return kopf's stream, whose errors say whether the server is only away."""
+    """Return what opens kopf's streams. Errors inside such a stream's block say what they mean.
+
+    ConnectionError: the server is only away. StreamRefused: it does not begin with a list. The
+    block makes them of kopf's errors, so that nothing stands between the Reflector and the events:
+    a generator here would be entered again with each event.
+    """
     networking = replace(settings.networking, error_backoffs=_STREAM_BACKOFFS_SECONDS)
     patient = replace(settings, networking=networking)
 
-    async def watch(resume_version: str | None) -> AsyncGenerator[Any, None]:
+    @asynccontextmanager
+    async def watch(resume_version: str | None) -> AsyncGenerator[AsyncIterator[Any]]:
         events = watching.watch_objs(
             settings=patient,
             resource=resource,
@@ -448,8 +460,7 @@ def _watch_of(
         )
         try:
             async with aclosing(events):  # type: ignore[type-var]
-                async for event in events:
-                    yield event
+                yield events
         except (errors.APITooManyRequestsError, errors.APISessionClosed) as away:
             raise ConnectionError(repr(away)) from away
         except errors.APIError as refused:
@@ -464,18 +475,8 @@ def _watch_of(
     return watch
 
 
-def _parse_event(line: str) -> object:
-    event: object = orjson.loads(line)
-    if len(line) > LARGE_EVENT_CHARACTERS and isinstance(event, dict):
-        return LargeEvent(event)
-    return event
+class _EventParser:
+    """The functions of the json module that kopf's streams use."""
 
-
-class _Orjson:
-    """The functions of the json module that kopf's streams use.
-
-    orjson parses an event of 2.8 KB in 12 µs, json in 30.
-    """
-
-    loads = staticmethod(_parse_event)
+    loads = staticmethod(parse_event)
     JSONDecodeError = orjson.JSONDecodeError

@@ -180,6 +180,7 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
         ),
         "known_to_end": lambda value: value is None or _TEXTS(value),
         "keeps_part": _is_bool,
+        "moment_milliseconds": _is_count,
     },
     Yielded: {"steps": _is_count},
     GroupDecided: {

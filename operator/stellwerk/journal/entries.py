@@ -77,6 +77,8 @@ class Decided:
     message: str = ""
     """The reason why there is no node."""
     draws: Sequence[tuple[int, int]] = ()
+    """(number, bound) of each random number. With the bound 0, the number is the wall-clock time in
+    milliseconds since the epoch, which the decision has read."""
     answers: Sequence[Any] = ()
     """The answers of extenders, call by call, in format 1."""
 
@@ -117,6 +119,9 @@ class GroupBegun:
     known_to_end: Sequence[str] | None = None
     """Uids of the pods in whose place room may be kept; None: of all."""
     keeps_part: bool = False
+    moment_milliseconds: int = 0
+    """The wall-clock time as of which it is decided, in milliseconds since the epoch; 0: no plugin
+    of the profile reads it."""
 
 
 @dataclass(slots=True)

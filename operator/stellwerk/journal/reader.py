@@ -16,9 +16,9 @@ _CHUNK_BYTES: Final = 1 << 16
 """Bytes of a file that are read at once."""
 _PIECE_BYTES: Final = 1 << 20
 """Bytes of text per step of the decoder: a chunk may hold gigabytes, compressed at its best."""
-_MAX_LINE_BYTES: Final = 16 << 20
+_MAX_ENTRY_BYTES: Final = 16 << 20
 """Bytes of an entry; objects of the API are at most a few MiB."""
-_MAX_LINE_PARTS: Final = 1_000_000
+_MAX_ENTRY_PARTS: Final = 1_000_000
 """Commas in an entry: each part between them may take 64 bytes once it is parsed."""
 _MAX_EXPANSION: Final = 1000
 """Bytes of text for each byte of the file; a journal of pods that are all alike has 200."""
@@ -104,8 +104,8 @@ class Journal:
     def _entries(self, part: Path) -> Iterator[Entry]:
         lines = self._lines(part)
         for number, line in enumerate(lines, start=1):
-            if line.count(b",") > allowed(_MAX_LINE_PARTS):
-                most = f"{allowed(_MAX_LINE_PARTS):,} parts in line {number}"
+            if line.count(b",") > allowed(_MAX_ENTRY_PARTS):
+                most = f"{allowed(_MAX_ENTRY_PARTS):,} parts in line {number}"
                 raise JournalError(f"{part}: {too_much(most)}")
             try:
                 yield decode(line)
@@ -133,8 +133,8 @@ class Journal:
                 yield b"".join(rest)
                 rest, start = [], end + 1
             rest.append(block[start:])
-            if sum(map(len, rest)) > allowed(_MAX_LINE_BYTES):
-                most = f"{allowed(_MAX_LINE_BYTES) >> 20} MiB in a line"
+            if sum(map(len, rest)) > allowed(_MAX_ENTRY_BYTES):
+                most = f"{allowed(_MAX_ENTRY_BYTES) >> 20} MiB in a line"
                 raise JournalError(f"{part}: {too_much(most)}")
         if any(rest) and not self.damage:
             self.damage = f"{part}: ends in the middle of an entry"

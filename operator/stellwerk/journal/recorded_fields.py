@@ -15,6 +15,7 @@ from stellwerk.models.gpu import DEVICE_IDS
 from stellwerk.models.in_tree_volumes import MIGRATIONS
 from stellwerk.models.volumes import DISK_NAMES
 from stellwerk.profiles.spec.profile import KIND as PROFILE
+from stellwerk_kube.deletion_cost import DELETION_COST
 from stellwerk_kube.destinations import without_user
 from stellwerk_kube.json_values import JsonObject
 
@@ -30,6 +31,7 @@ KEPT_ANNOTATIONS: Final = (
     "scheduler.alpha.kubernetes.io/",
     "topology.node.k8s.io/",
     DEVICE_IDS,
+    DELETION_COST,
 )
 """Prefixes of the annotations that are read."""
 

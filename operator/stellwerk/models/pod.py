@@ -38,7 +38,7 @@ from stellwerk.models.scheduling_spec import (
 from stellwerk.models.volumes import PodUses, PodVolume, parse_volumes
 from stellwerk_kube.clock import parse_moment
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
-from stellwerk_kube.deletion_cost import deletion_cost
+from stellwerk_kube.deletion_cost import written_deletion_cost
 from stellwerk_kube.json_values import (
     JsonObject,
     number_or_none,
@@ -84,8 +84,9 @@ class PodDetails:
     """The numbers of its GPUs on the node."""
     is_ready: bool
     """Whether its condition Ready is True; budgets may let others go."""
-    deletion_cost: int
-    """The cost that ReplicaSets compare when they have too many pods; nearly always 0."""
+    deletion_cost: int | None
+    """The cost that ReplicaSets compare when they have too many pods; nearly always 0. None: the
+    annotation is no such number, and counts as 0."""
     created: str
     """metadata.creationTimestamp of a pod without a node; empty: it has one, or the time is not
     known. Bound pods of a workload differ in it, and could not share their details."""
@@ -172,7 +173,7 @@ class PodInfo:
     @property
     def deletion_cost(self) -> int:
         """The cost that ReplicaSets compare when they have too many pods."""
-        return self.details.deletion_cost
+        return self.details.deletion_cost or 0
 
     @property
     def created(self) -> str:
@@ -341,7 +342,7 @@ def parse_pod(
         # Of a pod without a node the annotation is a user's, or of an attempt that failed.
         parse_device_ids(text_or_empty(devices)) if devices and node_name else (),
         any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions),
-        deletion_cost(annotations) if annotations else 0,
+        written_deletion_cost(annotations) if annotations else 0,
         created,
     )
     is_own = bool(conditions_kept or volumes or claims or extended)

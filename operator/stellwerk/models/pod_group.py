@@ -50,7 +50,7 @@ RESERVES_ROOM: Final = f"{PREFIX}reserves-room"
 priority cannot delay it."""
 GIVE_BACK_SECONDS: Final = f"{PREFIX}give-back-seconds"
 """The time after which a group of which too few are bound gives those back."""
-QUEUE: Final = f"{PREFIX}queue"
+QUEUE_ANNOTATION: Final = f"{PREFIX}queue"
 """The queue of its namespace that the group stands in, where a profile keeps the order."""
 _KNOWN: Final = (
     MIN_COUNT_BY_ROLE,
@@ -58,7 +58,7 @@ _KNOWN: Final = (
     PREFERRED_TOPOLOGY,
     RESERVES_ROOM,
     GIVE_BACK_SECONDS,
-    QUEUE,
+    QUEUE_ANNOTATION,
 )
 _OLDEST_VERSION: Final = "v1alpha2"
 """The version of objects that say none."""
@@ -329,8 +329,8 @@ def _seconds(annotations: Mapping[str, str], problems: list[str]) -> int | None:
 
 
 def _queue(annotations: Mapping[str, str], problems: list[str]) -> str:
-    value = annotations.get(QUEUE, "").strip()
+    value = annotations.get(QUEUE_ANNOTATION, "").strip()
     if is_label_value(value):
         return value
-    problems.append(f"{QUEUE}: {value!r:.80} is not a name")
+    problems.append(f"{QUEUE_ANNOTATION}: {value!r:.80} is not a name")
     return ""

@@ -14,10 +14,10 @@ from urllib.parse import quote
 from stellwerk_kube.clock import parse_moment
 from stellwerk_kube.json_values import JsonObject
 
-GRACE_SECONDS: Final = 10.0
+MIN_UNSERVED_SECONDS: Final = 10.0
 """Age from which a pod without a word of any scheduler counts as unserved. Schedulers write a
 condition after the first attempt, and an idle one attempts a new pod within a second."""
-RECENT_SECONDS: Final = 600.0
+MAX_EVIDENCE_SECONDS: Final = 600.0
 """Age up to which an event or a binding shows that a scheduler runs. kube-scheduler tries each
 waiting pod again after five minutes at the latest, and writes an event about it."""
 MAX_CLOCK_DIFFERENCE_SECONDS: Final = 30.0
@@ -71,7 +71,7 @@ def sign_of_scheduler(
         now: aware.
         since: events and bindings up to then are of an operator that serves the name no more.
     """
-    begin = now - timedelta(seconds=RECENT_SECONDS)
+    begin = now - timedelta(seconds=MAX_EVIDENCE_SECONDS)
     if since is not None:
         begin = max(begin, since)
     for lease in leases:
@@ -135,7 +135,7 @@ def unserved_pods(
         if status.get("phase", "Pending") != "Pending" or spec.get("schedulingGates"):
             continue
         created = moment_of(metadata.get("creationTimestamp"))
-        is_new = created is not None and (now - created).total_seconds() < GRACE_SECONDS
+        is_new = created is not None and (now - created).total_seconds() < MIN_UNSERVED_SECONDS
         if not is_new:
             key = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
             found.setdefault(name, []).append(key)

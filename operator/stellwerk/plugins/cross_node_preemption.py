@@ -4,8 +4,10 @@ Off by default; a profile lists it after DefaultPreemption. It helps where no si
 cleared because the pods in the way run elsewhere in the topology domain: required anti-affinity,
 theirs or the pod's own, or a hard spread constraint. Each set of victims is tried on the real
 snapshot with the pods taken out for the moment (a `Trial`), by the same filters that the next
-attempt will meet. Invariant: a set is proposed only if the pod fits somewhere without it, has at
-most `maxVictims` pods, and violates no disruption budget unless the profile says so.
+attempt will meet. DefaultPreemption's arguments say who may be evicted, and in which order pods of
+equal priority are (`Handle.admits_victim`, `Handle.victim_order`). Invariant: a set is proposed
+only if the pod fits somewhere without it, has at most `maxVictims` pods, and violates no disruption
+budget unless the profile says so.
 
 `BlockingPods` are the pods in the way, `VictimSearch` looks for the set of them that is the least
 loss, and the plugin proposes it.
@@ -23,6 +25,7 @@ from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.interface import Candidate, PostFilterPlugin, PostFilterResult
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import Code, CycleState, Status, unresolvable, unschedulable
+from stellwerk.framework.victim_order import KUBE_SCHEDULERS_ORDER, VictimOrder, is_daemon_pod
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import PodMatcher
 from stellwerk.models.pod_group import PodGroupKey
@@ -68,8 +71,13 @@ class BlockingPods:
         pod: PodInfo,
         group: PodGroupKey | None = None,
         release: Compatibility = AS_RECORDED,
+        admits: Callable[[str, PodInfo], bool] = lambda _, __: True,
     ) -> None:
-        """`group`: the one that the pod is decided with, whose members are left alone."""
+        """`group`: the one that the pod is decided with, whose members are left alone.
+
+        `admits` says which other pods may be evicted for one of a namespace.
+        """
+        self._admits = admits
         self._snapshot = snapshot
         self._release = release
         self._pod = pod
@@ -95,10 +103,11 @@ class BlockingPods:
         return found
 
     def lower(self, row: int) -> Iterator[PodInfo]:
-        """The pods of lower priority on a node, but for members of the pod's group."""
-        priority, group = self._pod.priority, self._group
+        """The pods on a node that may be evicted; no member of the pod's group is."""
+        priority, group, namespace = self._pod.priority, self._group, self._pod.namespace
         for pod in self._snapshot.pods[row].values():
-            if pod.priority < priority and (group is None or pod.group != group):
+            is_lower = pod.priority < priority and (group is None or pod.group != group)
+            if is_lower and self._admits(namespace, pod):
                 yield pod
 
     def _place(self, row: int, other: PodInfo, rules: Iterable[_Rule]) -> None:
@@ -141,8 +150,9 @@ class BlockingPods:
 EXHAUSTIVE_POOL: Final = 8
 """Up to so many pods every set is considered."""
 
-VictimLoss: TypeAlias = tuple[int, int, int, int]
-"""(budget violations, highest priority, sum of priorities above 0, number of victims)."""
+VictimLoss: TypeAlias = tuple[int, ...]
+"""Budget violations, highest priority, pods of DaemonSets and young pods that an order spares,
+sum of priorities above 0, number of victims, highest deletion cost of the highest priority."""
 Victims: TypeAlias = tuple[PodInfo, ...]
 
 
@@ -191,8 +201,10 @@ class VictimSearch:
         fits_without: Callable[[Victims], Mask],
         violations: Callable[[Sequence[PodInfo]], int],
         limits: VictimSearchLimits,
+        order: VictimOrder = KUBE_SCHEDULERS_ORDER,
     ) -> None:
         """`fits_without` returns (N,) bool: the rows that take the pod when these are gone."""
+        self._order = order
         self._fits_without = fits_without
         self._violations = violations
         self._limits = limits
@@ -261,8 +273,18 @@ class VictimSearch:
     # --- judging a set --------------------------------------------------------------------------
 
     def _valued(self, victims: Victims) -> VictimSet:
-        highest = max(pod.priority for pod in victims)
-        loss = (self._violations(victims), highest, priority_sum(victims), len(victims))
+        """The set with its loss, which no further victim makes smaller."""
+        order, highest = self._order, max(pod.priority for pod in victims)
+        costs = (pod.deletion_cost for pod in victims if pod.priority == highest)
+        loss = (
+            self._violations(victims),
+            highest,
+            sum(map(is_daemon_pod, victims)) if order.spares_daemon_pods else 0,
+            sum(map(order.is_young, victims)),
+            priority_sum(victims),
+            len(victims),
+            max(costs) if order.reads_costs else 0,
+        )
         return VictimSet(victims, loss)
 
     def _allowed(self, candidate: VictimSet) -> bool:
@@ -319,7 +341,10 @@ class CrossNodePreemption(PostFilterPlugin):
     ) -> PostFilterResult:
         if pod.spec.preemption_policy == PREEMPT_NEVER:
             return _no("not eligible due to preemptionPolicy=Never.")
-        blocking = BlockingPods(self._handle.snapshot, pod, state.group, self._handle.compatibility)
+        handle = self._handle
+        blocking = BlockingPods(
+            handle.snapshot, pod, state.group, handle.compatibility, handle.admits_victim
+        )
         if self._waits_for_victims(pod, blocking):
             # Ends the chain: the nomination that DefaultPreemption would clear still stands.
             reason = "not eligible due to terminating pods that are in the way of the nomination."
@@ -329,10 +354,11 @@ class CrossNodePreemption(PostFilterPlugin):
         state.victims_searched = True
         if state.without_victims:
             return _no("not searched: the time went to other pods.")
-        search = self._search(pod, blocking, diagnosis)
+        order = handle.victim_order(state)
+        search = self._search(pod, blocking, diagnosis, order)
         if search.best is None:
             return _no(self._why_nothing(search))
-        return self._proposal(search.best, search.best_rows)
+        return self._proposal(search.best, search.best_rows, blocking, order)
 
     def _waits_for_victims(self, pod: PodInfo, blocking: BlockingPods) -> bool:
         """Whether pods preempted for the node that the pod is nominated to are still going."""
@@ -341,7 +367,9 @@ class CrossNodePreemption(PostFilterPlugin):
             is_leaving_as_victim(other) for other in blocking.for_row(row).values()
         )
 
-    def _search(self, pod: PodInfo, blocking: BlockingPods, diagnosis: Diagnosis) -> VictimSearch:
+    def _search(
+        self, pod: PodInfo, blocking: BlockingPods, diagnosis: Diagnosis, order: VictimOrder
+    ) -> VictimSearch:
         handle, args = self._handle, self._args
         deadline_seconds = handle.now_seconds() + args.timeout_milliseconds / 1000
         most = args.timeout_milliseconds * _SEARCHES_PER_MILLISECOND
@@ -362,11 +390,14 @@ class CrossNodePreemption(PostFilterPlugin):
                 args.ignore_pod_disruption_budgets,
                 lambda: tried >= most or handle.now_seconds() >= deadline_seconds,
             ),
+            order,
         )
-        search.run(_targets(blocking, diagnosis))
+        search.run(_targets(blocking, diagnosis, order))
         return search
 
-    def _proposal(self, best: VictimSet, rows: Sequence[int]) -> PostFilterResult:
+    def _proposal(
+        self, best: VictimSet, rows: Sequence[int], blocking: BlockingPods, order: VictimOrder
+    ) -> PostFilterResult:
         """One candidate per node that the victims make room on; they are equally good."""
         candidates = tuple(
             Candidate(name, best.victims, best.pdb_violations)
@@ -374,7 +405,21 @@ class CrossNodePreemption(PostFilterPlugin):
         )
         victims = ", ".join(f"{victim.key} on {victim.node_name}" for victim in best.victims)
         status = Status(Code.SUCCESS, (f"{_PREFIX}{victims} will leave.",), _NAME)
-        return PostFilterResult(status, candidates, lambda remaining: remaining)
+        if not order.differs:
+            return PostFilterResult(status, candidates, lambda remaining: remaining)
+
+        def decided_by(chosen: Candidate, _: Sequence[Candidate]) -> str:
+            going = {victim.uid for victim in chosen.victims}
+            in_the_way = blocking.for_row(self._handle.snapshot.row_of[chosen.node_name])
+            others = [pod for uid, pod in in_the_way.items() if uid not in going]
+            counts = order.count_behind(
+                [(pod,) for pod in chosen.victims], [(pod,) for pod in others]
+            )
+            return "; ".join([*order.put_behind(counts), *order.misread(in_the_way.values())])
+
+        return PostFilterResult(
+            status, candidates, lambda remaining: remaining, decided_by=decided_by
+        )
 
     def _why_nothing(self, search: VictimSearch) -> str:
         budgets = (
@@ -390,7 +435,9 @@ def _no(reason: str) -> PostFilterResult:
     return PostFilterResult(unschedulable(_NAME, _PREFIX + reason))
 
 
-def _targets(blocking: BlockingPods, diagnosis: Diagnosis) -> list[PreemptionTarget]:
+def _targets(
+    blocking: BlockingPods, diagnosis: Diagnosis, order: VictimOrder
+) -> list[PreemptionTarget]:
     """The nodes on which pods in the way are all that is wrong, by these pods."""
     rows_of: dict[frozenset[str], list[int]] = {}
     pods: dict[str, PodInfo] = {}
@@ -401,6 +448,6 @@ def _targets(blocking: BlockingPods, diagnosis: Diagnosis) -> list[PreemptionTar
                 pods |= pool
                 rows_of.setdefault(frozenset(pool), []).append(row)
     return [
-        PreemptionTarget(np.array(rows, np.intp), by_importance(pods[uid] for uid in uids))
+        PreemptionTarget(np.array(rows, np.intp), by_importance((pods[uid] for uid in uids), order))
         for uids, rows in rows_of.items()
     ]

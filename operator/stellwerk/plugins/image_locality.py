@@ -24,7 +24,7 @@ from stellwerk_kube.compatibility import ReleaseRule
 
 _MEBIBYTE: Final = 1024 * 1024
 _LEAST_BYTES: Final = 23 * _MEBIBYTE
-_MOST_BYTES_PER_CONTAINER: Final = 1000 * _MEBIBYTE
+_MAX_BYTES_PER_CONTAINER: Final = 1000 * _MEBIBYTE
 _MAX_REMEMBERED_COMBINATIONS: Final = 1024
 """Combinations of images that are remembered until the images of nodes change."""
 _ON_NO_NODE: Final = "no node holds any image"
@@ -53,7 +53,7 @@ class ImageLocality(RowByRow, ScorePlugin):
             held += (nodes.users(rows) * spread).astype(np.int64)
         # #138951: an image of a volume is one of `images`, and no container.
         images = len(pod.spec.images) if self._counts_volumes else pod.spec.container_count
-        most = _MOST_BYTES_PER_CONTAINER * images
+        most = _MAX_BYTES_PER_CONTAINER * images
         within = np.maximum(np.minimum(held, most), _LEAST_BYTES)
         return MAX_NODE_SCORE * (within - _LEAST_BYTES) // (most - _LEAST_BYTES)
 

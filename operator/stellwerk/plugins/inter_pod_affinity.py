@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from stellwerk.models.scheduling_spec import SchedulingSpec
 
 _NAME: Final = "InterPodAffinity"
-_MAX_SPECS: Final = 2048
+_MAX_REMEMBERED_SPECS: Final = 2048
 """Specs whose terms are remembered; with unique specs, those of bound pods would pile up."""
 _MAX_TERMS_ONE_BY_ONE: Final = 8
 """Terms of existing pods with one topology key whose sums by domain are kept term by term."""
@@ -330,7 +330,7 @@ class InterPodAffinity(
     def _own_terms(self, pod: PodInfo) -> _OwnTerms:
         own = self._own.get(pod.spec)
         if own is None or not self._counts.keep(own.terms):
-            if len(self._own) >= _MAX_SPECS:
+            if len(self._own) >= _MAX_REMEMBERED_SPECS:
                 self._own.clear()
             own = self._own[pod.spec] = _prepare(pod.spec.pod_affinity, self._counts, self._rules)
         return own

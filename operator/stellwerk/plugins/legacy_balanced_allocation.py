@@ -17,7 +17,7 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.attached_volumes import (
-    UNLIMITED,
+    NO_VOLUME_LIMIT,
     AttachedVolumes,
     VolumeId,
     volume_id,
@@ -77,7 +77,7 @@ class LegacyBalancedAllocation(RowByRow, ScorePlugin):
             limit = attached.limit(driver)
             if limit is None:
                 continue
-            limited = limit < UNLIMITED
+            limited = limit < NO_VOLUME_LIMIT
             count = attached.count(driver) + sum(
                 _new_on_rows(attached, volume) for volume in wanted if volume[0] == driver
             )

@@ -26,7 +26,7 @@ from stellwerk_kube.untrusted_text import shown
 ACCEPTED: Final = "Accepted"
 """The newest version is valid and free of conflicts."""
 ACTIVE: Final = "Active"
-"""A version schedules pods, or decides beside another profile."""
+"""A version schedules or observes pods, or decides beside another profile."""
 READY: Final = "Ready"
 """The newest version acts as it is written. Flux, Helm and Argo CD read it."""
 RECONCILING: Final = "Reconciling"
@@ -114,7 +114,7 @@ def conditions(
 
 
 def pods_of(profiles: Profiles, serving: LoadedProfile) -> str:
-    """The pods that a profile schedules, in words."""
+    """The pods that a profile schedules or observes, in words."""
     name, selector = serving.scheduler_name, serving.spec.selector
     listing = profiles.selectors.by_scheduler_name.get(name, ())
     others = any(each.profile_name != name for each in listing)
@@ -241,6 +241,9 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> 
             return ACTIVE, "True", "PromotionUnfinished", message
         message = f'shadows SchedulerProfile "{serving.spec.shadow_of}"'
         return ACTIVE, "True", "Shadowing", message
+    if serving.observes:
+        message = f"observes {pods}, which another scheduler schedules; nothing is written"
+        return ACTIVE, "True", "Observing", message
     return ACTIVE, "True", "Serving", f"schedules {pods}"
 
 

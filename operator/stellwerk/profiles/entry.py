@@ -5,6 +5,7 @@
 `serving` is `newest` or `good`, or None.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +21,12 @@ NOT_ALLOWED: Final = "ExtenderNotAllowed"
 """The reason of a refusal: the administrator does not allow an extender's address or files."""
 NOTHING_TO_SHADOW: Final = "NothingToShadow"
 """The reason of a refusal: the object that a shadow names schedules no pods."""
+OBSERVE_ONLY: Final = "ObserveOnly"
+"""The reason of a refusal: the profile would schedule, and this operator only observes."""
+BESIDE_KUBE_SCHEDULER: Final = "BesideKubeScheduler"
+"""The reason of a refusal: it would serve the pods that kube-scheduler serves."""
+RIGHT_MISSING: Final = "RightMissing"
+"""The reason of a refusal: the operator lacks the right to bind pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,7 @@ class Refusal:
     """The reason why the newest version of a profile is not accepted."""
 
     reason: str
-    """For the condition: INVALID, NOT_ALLOWED, NOTHING_TO_SHADOW, or the reason of a `Rejected`."""
+    """For the condition: one of the reasons above, or that of a `Rejected`."""
     message: str
 
 
@@ -36,6 +43,8 @@ class ProfileEntry:
     """An object, the versions of it that may serve, and the verdict."""
 
     obj: JsonObject
+    may_serve: Callable[[LoadedProfile], bool] = lambda _: True
+    """Tells whether this process may serve a version."""
     newest: LoadedProfile | None = None
     """The newest version, if it is valid in itself."""
     flaw: Refusal | None = None
@@ -85,8 +94,13 @@ class ProfileEntry:
 
     @property
     def version(self) -> LoadedProfile | None:
-        """The version that is tried first: the newest, or the last good one if that is flawed."""
-        return self.newest or self.good
+        """The version that is tried first: the newest, or else the last good one.
+
+        The last good one is tried if the newest is flawed or may not be served here. None: neither
+        may be served.
+        """
+        versions = (self.newest, self.good)
+        return next((each for each in versions if each is not None and self.may_serve(each)), None)
 
     @property
     def claims(self) -> ProfileClaims:

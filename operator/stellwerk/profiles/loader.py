@@ -6,7 +6,10 @@ their frameworks (`ProfileFrameworks`) and are written into the World's `Profile
 and decisions read; pods that wait follow (`ProfileMoves`). `ProfileStatusWriter` and
 `RevisionHistory` report the verdicts, which stand in the entries. Invariant: a schedulerName is
 served by the newest version that could be accepted of the profile that wins it; a bad edit changes
-nothing but the verdict, and no edit changes anything in the middle of a scheduling cycle.
+nothing but the verdict, and no edit changes anything in the middle of a scheduling cycle
+(`unchanged`). If a cycle is under way, or many objects wait, an object is judged later, by what it
+says then: edits that follow each other quickly cost one verdict. Pods that are being bound keep the
+version with which their attempt began.
 """
 
 import asyncio
@@ -33,6 +36,7 @@ from stellwerk.profiles.entry import (
 )
 from stellwerk.profiles.frameworks import ProfileFrameworks
 from stellwerk.profiles.moves import PodsWithoutProfile, ProfileMoves
+from stellwerk.profiles.permission import SchedulingPermission
 from stellwerk.profiles.shadows import Shadows
 from stellwerk.profiles.spec.plugin_description import PluginDescription
 from stellwerk.profiles.spec.profile import (
@@ -43,7 +47,7 @@ from stellwerk.profiles.spec.profile import (
     operator_of,
 )
 from stellwerk.scheduler.extenders.pool import ExtenderPool
-from stellwerk.world.profiles import MAX_COMPARED_NAMES
+from stellwerk.world.profiles import MAX_NAMES_TO_SUGGEST
 from stellwerk.world.world import World
 from stellwerk_kube.compatibility import Compatibility
 from stellwerk_kube.errors import DestinationError, ProfileError, UnknownPluginError
@@ -103,6 +107,8 @@ class ProfileLoader:
         self.operator_name = ""
         """The name of this operator, which serves profiles with it as their label; empty: profiles
         without the label."""
+        self.permission = SchedulingPermission()
+        """The facts about this process by which profiles that schedule are refused."""
         self.entries: dict[str, ProfileEntry] = {}
         """By object name."""
         self._dependencies = ProfileDependencies()
@@ -169,7 +175,7 @@ class ProfileLoader:
                     # Most events of a profile are echoes of its status.
                     return
             else:
-                entry = self.entries[name] = ProfileEntry(obj)
+                entry = self.entries[name] = ProfileEntry(obj, self._may_serve)
                 self._restore(entry)
             self._load(entry, (parse or self.parse)(obj))
         self._judge_soon()
@@ -183,6 +189,8 @@ class ProfileLoader:
             entry.newest, entry.flaw = None, Refusal(reason, str(parsed))
         else:
             entry.newest, entry.flaw = parsed, None
+            if not (parsed.observes or parsed.spec.shadow_of):
+                self.permission.wanted.set()
         self._dependencies.change(entry.name, entry.claims)
 
     def _restore(self, entry: ProfileEntry) -> None:
@@ -222,6 +230,15 @@ class ProfileLoader:
             # What a release refuses, another may accept.
             self._load(entry, self.parse(entry.obj))
         self._judge_soon()
+
+    def on_permission(self) -> None:
+        """Judge every profile again: this process may schedule, or may not, from here on."""
+        for entry in self.entries.values():
+            self._dependencies.change(entry.name, entry.claims)
+        self._judge_soon()
+
+    def _may_serve(self, version: LoadedProfile) -> bool:
+        return self.permission.refusal(version) is None
 
     # --- what others ask ------------------------------------------------------------------------
 
@@ -347,8 +364,8 @@ class ProfileLoader:
     ) -> list[tuple[ProfileEntry, LoadedProfile]]:
         """Choose the version of each of these profiles that serves, if one does.
 
-        Newest versions first; one that loses to an older profile gives way to the last good version
-        of its own object, which may still get along with the others.
+        Newest versions first; one that may not be served here, or loses to an older profile, gives
+        way to the last good version of its own object, which may still get along with the others.
         """
         oldest = self.entries.get(self._dependencies.note_oldest())
         chosen = {
@@ -358,6 +375,8 @@ class ProfileLoader:
         }
         for entry in entries.values():
             entry.refusal = entry.flaw
+            if entry.newest is not None:
+                entry.refusal = self.permission.refusal(entry.newest)
         while True:
             gave_way = False
             winners = []
@@ -368,8 +387,13 @@ class ProfileLoader:
                     winners.append((entry, version))
                     continue
                 entry.refusal = entry.refusal or Refusal(verdict.reason, verdict.message)
-                if version is entry.newest and entry.good not in (None, version):
-                    chosen[name] = entry.good
+                good = entry.good
+                if (
+                    version is entry.newest
+                    and good not in (None, version)
+                    and self._may_serve(good)
+                ):
+                    chosen[name] = good
                     gave_way = True
             if not gave_way:
                 return winners
@@ -460,7 +484,7 @@ class ProfileLoader:
             itself = "it cannot shadow itself" if name == shadow.name else "it is a shadow itself"
             return f'spec.shadowOf: "{name}" schedules no pods: {itself}'
         others = (each for each, its in claims.items() if each != name and not its.shadow_of)
-        near = suggestion(name, islice(others, MAX_COMPARED_NAMES))
+        near = suggestion(name, islice(others, MAX_NAMES_TO_SUGGEST))
         return f'spec.shadowOf: no SchedulerProfile "{name}" serves{near}'
 
     def _log_refusals(self, before: Mapping[str, Refusal | None]) -> None:

@@ -27,7 +27,7 @@ from stellwerk.world.world import World
 
 MAX_PARALLEL_PATCHES: Final = 16
 """Conditions of pods without a profile that are written at the same time."""
-GRACE_SECONDS: Final = 10.0
+SECONDS_FOR_ANOTHER_SCHEDULER: Final = 10.0
 """Time in which another scheduler has to show that a schedulerName is its own now. After it, pods
 that came with the name get a condition."""
 
@@ -61,7 +61,7 @@ class PodsWithoutProfile:
             self._reported &= self.pods.keys()
         if uid in self._late or uid in self._reported:
             return
-        self._late[uid] = self._world.clock.monotonic() + GRACE_SECONDS
+        self._late[uid] = self._world.clock.monotonic() + SECONDS_FOR_ANOTHER_SCHEDULER
         if self._waiting is None or self._waiting.done():
             loop = asyncio.get_running_loop()
             self._waiting = loop.create_task(
@@ -91,7 +91,7 @@ class PodsWithoutProfile:
         return True
 
     async def _look_again(self) -> None:
-        """Report on pods that came late, unless another scheduler shows itself in GRACE_SECONDS."""
+        """Report on pods that came late, unless another scheduler has shown itself in time."""
         while self._late:
             uid, due_seconds = next(iter(self._late.items()))
             await asyncio.sleep(max(0.0, due_seconds - self._world.clock.monotonic()))

@@ -17,8 +17,8 @@ from stellwerk.framework.services import ClusterClient
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.unserved_pods import (
-    GRACE_SECONDS,
     MAX_EVENTS,
+    MIN_UNSERVED_SECONDS,
     STATIC_POD_OWNER,
     events_path,
     given_up,
@@ -99,7 +99,7 @@ class UnservedPods:
             return False
         # A scheduler that has just been installed gets the time to show itself.
         age_seconds = self._world.clock.monotonic() - known.noticed_at_seconds
-        return age_seconds >= GRACE_SECONDS
+        return age_seconds >= MIN_UNSERVED_SECONDS
 
     def _is_near(self, name: str) -> bool:
         if name not in self._near and len(self._near) < _MAX_COMPARED_NAMES:

@@ -116,7 +116,7 @@ class BindingCycle:
         if attempt.state.pods_to_activate:
             self._activate(attempt)
 
-    async def _bind(self, attempt: BindingAttempt) -> Failure | None:  # noqa: C901 point after point
+    async def _bind(self, attempt: BindingAttempt) -> Failure | None:  # noqa: C901, PLR0912 point after point
         """Run Permit, PreBind and Bind, in this order; returns what failed.
 
         A refusal by Permit counts as a rejection. To the queue, a failure after Permit is an error,
@@ -167,21 +167,12 @@ class BindingCycle:
         extenders = profile.extenders
         by_extender = await extenders.bind(assumed, node_name) if extenders is not None else None
         status = by_extender or await points.bind(state, assumed, node_name)
-        extended = by_extender is not None
-        return None if status.ok else await self._not_bound(status, assumed, state, extended)
-
-    async def _not_bound(
-        self,
-        status: Status,
-        assumed: PodInfo,
-        state: CycleState,
-        by_extender: bool,  # noqa: FBT001
-    ) -> Failure | None:
-        """The failure of Bind; None if the API has the binding although no answer said so."""
-        unknown = by_extender or state.bind_outcome_unknown
-        if unknown and await self.outcomes.is_bound(assumed):
+        if status.ok:
             return None
-        return Failure.not_bound(status)
+        # An extender's error tells nothing about the API, and an answer may have been lost.
+        is_unknown = by_extender is not None or state.bind_outcome_unknown
+        is_bound = is_unknown and await self.outcomes.is_bound(assumed)
+        return None if is_bound else Failure.not_bound(status)
 
     # --- how it ends ----------------------------------------------------------------------------
 

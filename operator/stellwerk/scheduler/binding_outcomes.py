@@ -28,11 +28,11 @@ CONFIRMATION_SECONDS: Final = 10.0
 """Time in which the watch has to show a pod bound. After it the pod is read from the API."""
 OVERDUE_CHECK_SECONDS: Final = 1.0
 """Pause between two searches for pods that the watch has not shown in time."""
-MIN_RETRY_SECONDS: Final = 0.2
+MIN_POD_REREAD_SECONDS: Final = 0.2
 """Pause before the second read of a pod that could not be read. It doubles with each failure."""
-MAX_RETRY_SECONDS: Final = 10.0
+MAX_POD_REREAD_SECONDS: Final = 10.0
 """Longest pause between two reads of a pod, so that an answer comes soon after an outage."""
-READ_TIMEOUT_SECONDS: Final = 10.0
+MAX_POD_READ_SECONDS: Final = 10.0
 """Time limit of one read, so that a read that hangs holds up the others for seconds only."""
 MAX_PARALLEL_READS: Final = 16
 """Pods of one namespace that are read one by one, at the same time. More are read as a list."""
@@ -54,7 +54,7 @@ class _Question:
     """The pod on the node on which it counts."""
     due_seconds: float
     """Monotonic time of the next read."""
-    delay_seconds: float = MIN_RETRY_SECONDS
+    delay_seconds: float = MIN_POD_REREAD_SECONDS
     answers: list[asyncio.Future[bool]] = field(default_factory=list)
     """The futures that binding tasks wait for: is the pod bound to that node? Empty: none waits."""
 
@@ -101,7 +101,11 @@ class BindingOutcomes:
                     self._take(uid, obj, handlers, take_back)
                 except ValueError as malformed:
                     logger.error("cannot see whether a pod is bound: %s", malformed)  # noqa: TRY400 one line
-            self._put_off(due)
+            # What is still open is read again after a pause that doubles.
+            now = self._world.clock.monotonic()
+            for question in due:
+                question.due_seconds = now + question.delay_seconds
+                question.delay_seconds = min(2 * question.delay_seconds, MAX_POD_REREAD_SECONDS)
             await self._pause()
 
     # --- what is asked --------------------------------------------------------------------------
@@ -125,19 +129,17 @@ class BindingOutcomes:
 
     def _answered_from_memory(self, question: _Question) -> bool:
         """Close a question that an event has answered meanwhile; False: it is still open."""
-        if self._is_doubtful(question):
-            return False
-        counted = self._world.cache.pod(question.pod.uid)
-        same = counted is not None and counted.node_name == question.pod.node_name
-        self._close(question.pod.uid, bound=same)
-        return True
-
-    def _is_doubtful(self, question: _Question) -> bool:
-        uid = question.pod.uid
+        uid, cache = question.pod.uid, self._world.cache
         if question.answers:
-            return uid in self._world.cache.assumed_pods
-        # No task waits. A pod that is assumed and in neither of these is being bound once more.
-        return uid in self._bindings.unconfirmed or uid in self._bindings.doubted
+            is_open = uid in cache.assumed_pods
+        else:  # no task waits; a pod that is assumed and in neither of these is bound once more
+            is_open = uid in self._bindings.unconfirmed or uid in self._bindings.doubted
+        if is_open:
+            return False
+        counted = cache.pod(uid)
+        same = counted is not None and counted.node_name == question.pod.node_name
+        self._close(uid, bound=same)
+        return True
 
     async def _pause(self) -> None:
         self._asked.clear()
@@ -150,13 +152,6 @@ class BindingOutcomes:
                 await self._asked.wait()
         except TimeoutError:
             pass
-
-    def _put_off(self, asked: Iterable[_Question]) -> None:
-        """Set the time of the next read of what is still open, with a pause that doubles."""
-        now = self._world.clock.monotonic()
-        for question in asked:
-            question.due_seconds = now + question.delay_seconds
-            question.delay_seconds = min(2 * question.delay_seconds, MAX_RETRY_SECONDS)
 
     def _close(self, uid: str, *, bound: bool) -> None:
         question = self._open.pop(uid, None)
@@ -195,7 +190,7 @@ class BindingOutcomes:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
         left = len(wanted) // READS_PER_PAGE
         try:
-            async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+            async with asyncio.timeout(MAX_POD_READ_SECONDS):
                 async for page in pages(self._client.get, path, limit=PAGE_ITEMS):
                     for obj in page.get("items") or ():
                         if obj["metadata"]["uid"] in wanted:
@@ -209,7 +204,7 @@ class BindingOutcomes:
     async def _get(self, pod: PodInfo) -> tuple[str, JsonObject | None] | None:
         path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
         try:
-            async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+            async with asyncio.timeout(MAX_POD_READ_SECONDS):
                 obj = await self._client.get(path)
         except NotFound:
             return pod.uid, None

@@ -2,7 +2,23 @@
 
 Implements WatchHandlers for kopf's handlers; synchronous, no I/O, timed as kube-scheduler times its
 own. Invariant: after an event, the cache and the queue show the object as the event does, and every
-pod that the change may help has been moved.
+pod that the change may help has been moved (`SchedulingQueue.move_all_to_active_or_backoff`).
+
+Repeated events do not come here, `handlers.delivery` drops them. What a pod's event means depends
+on what is known of its uid. A pod of the same name and another uid is another pod.
+
+- On a node in the cache, without one in the event: either an old event, or the API has lost the
+  binding. The pod stays counted until it was read (`binding_outcomes`).
+- In the queue, with a node in the event: it is bound, by this process or by another scheduler. It
+  leaves the queue. If another scheduler was faster than a binding of ours, the API server answers
+  ours with a Conflict.
+- Assumed, and terminating: its room is free at once, and its binding is refused in the end.
+- Deleted: it leaves queue and cache, and a preemption for it ends. `schedule_one` and
+  `binding_cycle` say what becomes of an attempt that is under way.
+- Unknown, without a node: it waits in the queue, or in `without_profile` if none serves it.
+
+Pods on a deleted node stay counted there until their own deletion (`Cache.remove_node`), also if a
+node of the same name comes meanwhile.
 """
 
 import asyncio

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-READ_TIMEOUT_SECONDS: Final = 20.0
+MAX_SOURCE_READ_SECONDS: Final = 20.0
 """Time limit of one reading, or of one run of a task; a reading may send several requests."""
 FAILURES_PER_LOG_LINE: Final = 10
 """Failures in a row of which only the first is logged, so that an outage does not fill the log."""
@@ -143,7 +143,7 @@ class PluginSources(NumberSources):
         self._metrics.source_age.labels(name).set_function(age_seconds)
         while source := next(iter(self._sources[key]), None):
             try:
-                async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+                async with asyncio.timeout(MAX_SOURCE_READ_SECONDS):
                     answer = await source.read(self._client, self._web)
                 fields = source.checked(answer)
             except Exception as error:  # noqa: BLE001 whatever the other side does
@@ -173,7 +173,7 @@ class PluginSources(NumberSources):
         while task := next(iter(self._repeated[name]), None):
             try:
                 if self._may_write():
-                    async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+                    async with asyncio.timeout(MAX_SOURCE_READ_SECONDS):
                         await task.run(self._client)
                 failures = 0
             except Exception as error:  # noqa: BLE001 the next run may do better

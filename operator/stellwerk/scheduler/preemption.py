@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from stellwerk.framework.interface import Candidate
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference, pod_reference
 from stellwerk.models.pod import PodInfo
@@ -319,21 +318,17 @@ class PreemptionExecutor:
             if cleared is not None:
                 self._dispatcher.reports.put(cleared)
         else:
-            self._evicted(pod.uid, outcomes[-1])
+            under_way = self._under_way.get(pod.uid)
+            if under_way is not None:
+                under_way.last_outcome = outcomes[-1]
+                if self._is_over(under_way):
+                    self._end(pod.uid)
             wake_preemptor(world, pod, outcomes)
         finally:
             metrics = self._metrics
             seconds = world.clock.monotonic() - started_seconds
             metrics.preemption_goroutines_duration.labels(result).observe(seconds)
             metrics.preemption_goroutines_execution.labels(result).inc()
-
-    def _evicted(self, uid: str, last: VictimOutcome) -> None:
-        """Every victim is evicted, the last one with this outcome."""
-        under_way = self._under_way.get(uid)
-        if under_way is not None:
-            under_way.last_outcome = last
-            if self._is_over(under_way):
-                self._end(uid)
 
     async def _evict_all(self, eviction: Eviction) -> Sequence[VictimOutcome]:
         """Evict every victim, the last one when all others are; returns the outcomes, in order.
@@ -365,14 +360,11 @@ class PreemptionExecutor:
 
 def _reason(eviction: Eviction) -> EvictionReason:
     pod, chosen = eviction.preemptor, eviction.candidate
-    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}"
-    return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)
-
-
-def _scope(chosen: Candidate) -> str:
-    """The addition to an event where victims are on other nodes than the one that is made free."""
+    note = f"Preempted by pod {pod.uid} on node {chosen.node_name}"
     nodes = sorted({victim.node_name for victim in chosen.victims})
-    if nodes == [chosen.node_name]:
-        return ""
-    count = len(chosen.victims)
-    return f" (cross-node preemption of {count} pod(s) on {', '.join(nodes)})"
+    if nodes != [chosen.node_name]:
+        count = len(chosen.victims)
+        note += f" (cross-node preemption of {count} pod(s) on {', '.join(nodes)})"
+    if eviction.decided_by:
+        note += f": {eviction.decided_by}"
+    return EvictionReason(eviction.profile_name, "pod", note, preemptor=pod)

@@ -211,7 +211,7 @@ class Scheduler(Waits):
 
 STANDBY_ROUND_SECONDS: Final = 1.0
 """Pause between two rounds of a replica that does not lead."""
-MIN_STALE_ITEMS: Final = 1024
+MIN_STALE_ACTIVE_ITEMS: Final = 1024
 """Below this number of stale items, sorting activeQ anew costs more than it saves."""
 
 
@@ -227,9 +227,13 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
     garbage.freeze()
     while not leading.is_set():
         world.cache.update_snapshot()
-        if len(active) > 2 * world.queue.pending()["active"] + MIN_STALE_ITEMS:
+        if len(active) > 2 * world.queue.pending()["active"] + MIN_STALE_ACTIVE_ITEMS:
             active.discard_stale()
-        await _work_off(world, leading)
+        # What is left of requeueing, slice by slice.
+        is_left = True
+        while is_left and not leading.is_set():
+            is_left = world.queue.backlog.work_off()
+            await asyncio.sleep(0)
         try:
             async with asyncio.timeout(STANDBY_ROUND_SECONDS):
                 await leading.wait()
@@ -240,12 +244,4 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
 async def _write_ahead(cache: Cache) -> None:
     """Write the rows of very many changed nodes, and yield to the event loop between steps."""
     while cache.write_ahead(MAX_ROWS_PER_STEP):  # noqa: ASYNC110 other tasks run, nothing is awaited
-        await asyncio.sleep(0)
-
-
-async def _work_off(world: World, leading: asyncio.Event) -> None:
-    """Do what is left of requeueing, slice by slice, unless this process leads by then."""
-    is_left = True
-    while is_left and not leading.is_set():
-        is_left = world.queue.backlog.work_off()
         await asyncio.sleep(0)

@@ -68,11 +68,9 @@ class StatusReports:
         await self._write(report)
 
     async def _write_all(self) -> None:
-        while (uid := self._next()) is not None:
+        # A report on a pod of which one is being written waits, and others go first.
+        while uid := next((uid for uid in self.pending if uid not in self.writing), ""):
             await self._write(self.pending.pop(uid))
-
-    def _next(self) -> str | None:
-        return next((uid for uid in self.pending if uid not in self.writing), None)
 
     async def _write(self, report: Report) -> None:
         pod, patch = report.pod, report.patch(self._clock)

@@ -50,14 +50,14 @@ NAMESPACE_THROTTLED: Final = (
     "namespaces go first"
 )
 """The reason for a pod or a group whose namespace pauses."""
-MAX_PAUSE_SECONDS: Final = 60.0
+MAX_THROTTLE_SECONDS: Final = 60.0
 """Longest pause of a spec or a namespace, however long its attempt took."""
 EARLY_SHARE: Final = 0.02
 """Share of the time that groups of one namespace may take for attempts before the end of their
 backoff. Beyond it they wait until their backoff has ended."""
 MAX_EARLY_SECONDS: Final = 0.2
 """Seconds of that share that a namespace can save up, and spend at once."""
-RECENT_SECONDS: Final = 1.0
+ACTIVE_NAMESPACE_SECONDS: Final = 1.0
 """A namespace counts as one that has pods to be tried for this time after its last attempt."""
 MAX_NAMESPACES: Final = 1024
 """Namespaces that are remembered. Beyond it, those are forgotten that were tried longest ago, or
@@ -92,7 +92,9 @@ class SlowSpecs:
             return
         before = self.specs.get(spec)
         attempts = before.attempts + 1 if before else 1
-        pause_seconds = min(SPEC_PAUSE_FACTOR * seconds, MAX_PAUSE_SECONDS) if attempts > 1 else 0.0
+        pause_seconds = (
+            min(SPEC_PAUSE_FACTOR * seconds, MAX_THROTTLE_SECONDS) if attempts > 1 else 0.0
+        )
         self.specs[spec] = _Slow(attempts, self._now() + pause_seconds)
 
 
@@ -146,7 +148,7 @@ class SlowNamespaces:
         """Count an attempt that found nothing."""
         now, before = self._now(), self.spent.get((namespace, search))
         begins = now if before is None else max(now, before.until_seconds)
-        until = min(begins + NAMESPACE_PAUSE_FACTOR * seconds, now + MAX_PAUSE_SECONDS)
+        until = min(begins + NAMESPACE_PAUSE_FACTOR * seconds, now + MAX_THROTTLE_SECONDS)
         left = self._left_seconds(before, now) - seconds
         self.spent[namespace, search] = _Spent(left, now, until)
         if len(self.spent) > MAX_NAMESPACES:
@@ -170,7 +172,7 @@ class SlowNamespaces:
         if spent is None or spent.until_seconds <= now:
             return False
         return any(
-            seconds >= now - RECENT_SECONDS and other >= priority and name != namespace
+            seconds >= now - ACTIVE_NAMESPACE_SECONDS and other >= priority and name != namespace
             for name, (seconds, other) in self._tried.items()
         )
 

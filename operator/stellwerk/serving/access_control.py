@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
     from stellwerk_kube.clock import Clock
 
-ANSWER_SECONDS: Final = 10.0
-_ANSWERS_KEPT: Final = 1024
+KEPT_ANSWER_SECONDS: Final = 10.0
+"""Time for which an answer of the API server about a caller is used again. Rights that were taken
+away still hold here for this long."""
+_MAX_KEPT_REVIEWS: Final = 1024
+"""Answers about callers that are kept. Beyond it the oldest are dropped."""
 _QUESTIONS_AT_ONCE: Final = 4
 """Callers with invented tokens wait for each other, and not the scheduler for them."""
 _MAX_TOKEN_CHARACTERS: Final = 16 * 1024
@@ -137,9 +140,9 @@ class _Answers(Generic[T]):
         if kept is None or kept[0] <= now_seconds or _has_failed(kept[1]):
             asked = asyncio.ensure_future(ask())
             asked.add_done_callback(_has_failed)  # an error that no caller waits for any more
-            kept = self._kept[key] = (now_seconds + ANSWER_SECONDS, asked)
+            kept = self._kept[key] = (now_seconds + KEPT_ANSWER_SECONDS, asked)
             self._kept.move_to_end(key)
-            while len(self._kept) > _ANSWERS_KEPT:
+            while len(self._kept) > _MAX_KEPT_REVIEWS:
                 self._kept.popitem(last=False)
         # One caller that goes away does not take the answer from the others.
         return await asyncio.shield(kept[1])

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOOK_AGAIN_SECONDS: Final = 60.0
+AUTHORITY_CHECK_SECONDS: Final = 60.0
+"""Pause between two reads of the authority and of the certificate's files, which others renew."""
 SOON_SECONDS: Final = 1.0
 """The first pause where the API server was away at the start; each is twice the one before."""
 _MAKING_SECONDS: Final = 10.0
@@ -85,7 +86,7 @@ class ServerCertificate:
     async def keep_fresh(
         self,
         authority: Callable[[], Awaitable[bytes | None]],
-        period_seconds: float = LOOK_AGAIN_SECONDS,
+        period_seconds: float = AUTHORITY_CHECK_SECONDS,
         *,
         is_known: bool = True,
     ) -> None:

@@ -22,6 +22,7 @@ import orjson
 from aiohttp import web
 
 from stellwerk.answers.answer import Kind, codec
+from stellwerk.answers.observed import ObservedPage
 from stellwerk.answers.pod import names_near
 from stellwerk.answers.queue import BY_CONTROLLER
 from stellwerk.answers.what_if import Supposition, WhatIf
@@ -32,7 +33,7 @@ from stellwerk.explain.lists.nodes import NodesAsked, explain_node, nodes_page
 from stellwerk.explain.lists.owned_pods import owned_pods
 from stellwerk.explain.lists.page import (
     DEFAULT_ENTRIES,
-    MAX_ENTRIES,
+    MAX_ENTRIES_PER_PAGE,
     Page,
     PodsAsked,
     natural_order,
@@ -162,6 +163,7 @@ class ExplanationRoutes:
         self.table.get("/decisions")(self._decisions)
         self.table.get("/profiles")(self._profiles)
         self.table.get("/shadow/{profile}")(self._shadow)
+        self.table.get("/observed")(self._observed)
         self.table.get("/nodes")(self._nodes)
         self.table.get("/openapi/v3")(self._openapi)
         self.table.post("/what-if")(self._what_if)
@@ -313,6 +315,22 @@ class ExplanationRoutes:
 
         return await self._answer(request, steps)
 
+    async def _observed(self, request: web.Request) -> web.Response:
+        asked, (name,) = self._explanations, _asked(request, "profile")
+        limit = _page(request).limit
+
+        def steps() -> Steps[ObservedPage]:
+            found = []
+            for each in asked.observed(limit):
+                yield
+                if not name or name in {each.name, each.scheduler_name}:
+                    found.append(each)
+            if name and not found:
+                raise web.HTTPNotFound(text=f'no profile "{name}" observes another scheduler\n')
+            return ObservedPage(items=found)
+
+        return await self._answer(request, steps)
+
     async def _nodes(self, request: web.Request) -> web.Response:
         world, page, name = self._explanations.world, _page(request), request.query.get("explain")
         if name is None:
@@ -438,8 +456,10 @@ def _page(request: web.Request) -> Page:
         offset = int(request.query.get("offset", 0))
     except ValueError as error:
         raise web.HTTPBadRequest(text="limit and offset must be numbers\n") from error
-    if not (0 < limit <= MAX_ENTRIES and offset >= 0):
-        raise web.HTTPBadRequest(text=f"limit must be 1 to {MAX_ENTRIES}, offset at least 0\n")
+    if not (0 < limit <= MAX_ENTRIES_PER_PAGE and offset >= 0):
+        raise web.HTTPBadRequest(
+            text=f"limit must be 1 to {MAX_ENTRIES_PER_PAGE}, offset at least 0\n"
+        )
     return Page(limit, offset)
 
 

@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_BIND_ADDRESS: Final = "127.0.0.1:10259"
 STUCK_SECONDS: Final = 20.0
+"""Time without a beat after which liveness fails, so that the kubelet starts the process anew. A
+list of a large cluster may hold the loop up for seconds."""
 PROBES: Final = frozenset({"livez", "readyz", "healthz"})
 """First parts of the paths that are always allowed, as kube-scheduler allows them."""
 _THIS_MACHINE: Final = "this machine"
@@ -48,9 +50,11 @@ LOG_LEVEL_PATH: Final = "/debug/flags/v"
 """kube-scheduler's path for its verbosity."""
 _MAX_LEVEL_BYTES: Final = 64
 """Bytes of a body that sets the log level."""
-_MAX_BODY_BYTES: Final = 256 << 10
+MAX_QUESTION_BYTES: Final = 256 << 10
 """Bytes of a body with a supposition and its manifests."""
-LIMITS: Final = Limits(body_bytes={"/what-if": _MAX_BODY_BYTES, LOG_LEVEL_PATH: _MAX_LEVEL_BYTES})
+LIMITS: Final = Limits(
+    body_bytes={"/what-if": MAX_QUESTION_BYTES, LOG_LEVEL_PATH: _MAX_LEVEL_BYTES}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ class HttpServer:
             limits = replace(limits, user_requests=limits.requests)
         self._use = PortUse(limits, refused)
         before = within_limits(self._use, _gate_of(guard), PROBES)
-        self._app = web.Application(middlewares=[before], client_max_size=_MAX_BODY_BYTES)
+        self._app = web.Application(middlewares=[before], client_max_size=MAX_QUESTION_BYTES)
         self._app.add_routes(
             [
                 web.get("/metrics", _text_of(metrics)),

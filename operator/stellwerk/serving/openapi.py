@@ -16,6 +16,7 @@ from stellwerk.answers.devices import ClaimExplanation, DeviceExplanation, Devic
 from stellwerk.answers.dump import CacheDump
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodesPage
+from stellwerk.answers.observed import ObservedPage
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.profiles import ProfilesPage
 from stellwerk.answers.queue import QueueHistoryPage, QueuePage
@@ -43,6 +44,7 @@ _ANSWERS: Final = (
     ProfilesPage,
     *_OF_NODES,
     ShadowDiff,
+    ObservedPage,
     WhatIf,
     Supposition,
     CacheDump,
@@ -84,6 +86,9 @@ def openapi_document() -> Schema:
             "/decisions": _get(DecisionsPage, "recent placements, the newest first"),
             "/profiles": _get(ProfilesPage, "profiles that serve"),
             "/shadow/{profile}": _get(ShadowDiff, "what a profile would have decided differently"),
+            "/observed": _get(
+                ObservedPage, "how another scheduler's bindings compare with observed profiles"
+            ),
             "/nodes": _list_or_one(
                 _OF_NODES,
                 "nodes and what is used of them, or one and who would fit there",
@@ -142,6 +147,7 @@ def _get(answer: Kind, summary: str) -> Schema:
         ],
         DecisionsPage: [*_PAGE_PARAMETERS, *_words("q", "node")],
         ShadowDiff: _path_parameters("profile"),
+        ObservedPage: [*_PAGE_PARAMETERS[:1], *_words("profile")],
         ProfilesPage: [],
         QueueHistoryPage: _words("range"),
         CacheDump: [],

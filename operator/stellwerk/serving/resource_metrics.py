@@ -12,7 +12,8 @@ from stellwerk.models.pod import PodInfo
 from stellwerk_kube.resource_amounts import CPU, MEMORY
 from stellwerk_kube.untrusted_text import printable
 
-PODS_A_PIECE: Final = 500
+PODS_PER_CHUNK: Final = 500
+"""Pods whose lines are made at a time: the answer of a large cluster has hundreds of MiB."""
 _UNITS: Final = {CPU: "cores", MEMORY: "bytes", "ephemeral-storage": "bytes", "storage": "bytes"}
 _FAMILIES: Final = (
     ("kube_pod_resource_request", "Resources requested by pods, as the scheduler counts them."),
@@ -43,8 +44,8 @@ def resource_metrics(pods: Iterable[PodInfo]) -> Iterator[bytes]:
 
 
 def _pieces(pods: list[PodInfo], samples: Callable[[PodInfo], Iterator[str]]) -> Iterator[bytes]:
-    for start in range(0, len(pods), PODS_A_PIECE):
-        lines = [line for pod in pods[start : start + PODS_A_PIECE] for line in samples(pod)]
+    for start in range(0, len(pods), PODS_PER_CHUNK):
+        lines = [line for pod in pods[start : start + PODS_PER_CHUNK] for line in samples(pod)]
         yield "".join(lines).encode()
 
 

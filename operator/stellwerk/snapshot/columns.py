@@ -37,7 +37,7 @@ from the next whole number, and float64 rounds by less than that (2**-47).
 """
 MAX_REQUESTED: Final = 1 << 61
 """Usage columns stop here, so that usage plus one pod's request (at most 2**62) stays in int64."""
-MAX_KEPT_CHANGES: Final = 4096
+MIN_KEPT_CHANGES: Final = 4096
 """Changes that a log keeps at least. A reader that is further behind reads all rows again."""
 _BEFORE_ALL: Final = -1
 """A position before all changes that any log keeps: its reader reads everything."""
@@ -105,7 +105,7 @@ def grown(column: npt.NDArray[Element], capacity: int, fill: int = 0) -> npt.NDA
 class Changes(Generic[Key]):
     """A log of changes that keeps only the newest ones."""
 
-    def __init__(self, position: int = 0, keep: int = MAX_KEPT_CHANGES) -> None:
+    def __init__(self, position: int = 0, keep: int = MIN_KEPT_CHANGES) -> None:
         """`position`: where a fork's log goes on; what came before is too long ago to tell."""
         self._changed: list[Key] = []
         self.position = position

@@ -57,7 +57,13 @@ class Images(Book):
         if len(node.images) > MAX_INDEXED_NAMES:
             self._large[row] = self._as_shown(node.images)
         else:
-            self._put_in(row, node.images)
+            for image, size_bytes in node.images.items():
+                rows = self._bytes.to_change(image)
+                if rows is None:
+                    shown = self._shown(image, size_bytes) if self._large else size_bytes
+                    self._bytes.put(image, {row: shown})
+                else:
+                    rows[row] = next(iter(rows.values()))
         self.version += 1
 
     @override
@@ -84,15 +90,6 @@ class Images(Book):
         if rows is not None:
             return next(iter(rows.values()))
         return next((held[image] for held in self._large.values() if image in held), size_bytes)
-
-    def _put_in(self, row: int, images: Mapping[str, int]) -> None:
-        for image, size_bytes in images.items():
-            rows = self._bytes.to_change(image)
-            if rows is None:
-                shown = self._shown(image, size_bytes) if self._large else size_bytes
-                self._bytes.put(image, {row: shown})
-            else:
-                rows[row] = next(iter(rows.values()))
 
     def _take_out(self, row: int, images: Iterable[str]) -> None:
         if self._large.pop(row, None) is not None:

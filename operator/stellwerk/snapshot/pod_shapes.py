@@ -232,14 +232,10 @@ class PodShapes:
         self._total = sum(tally.pods for tally in self._tallies.values())
         self._news = 0
         self.generation += 1
-        self.typical = self._commonest()
-
-    def _commonest(self) -> list[CountedShape]:
-        commonest: list[CountedShape] = []
-        covered = 0.0
+        # The commonest shapes, until they cover nearly all pods.
+        self.typical, covered = [], 0.0
         for seen in self.shapes()[:MAX_TYPICAL_SHAPES]:
             if covered >= _TYPICAL_SHARE * self._total:
                 break
-            commonest.append(seen)
+            self.typical.append(seen)
             covered += seen.pods
-        return commonest

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import (
-    MAX_KEPT_CHANGES,
     MAX_REQUESTED,
+    MIN_KEPT_CHANGES,
     ChangeLog,
     Element,
     IdColumn,
@@ -339,8 +339,12 @@ class Snapshot:
             min(amount, MAX_REQUESTED) for amount in usage.amounts
         ]
         # Most nodes have no extended resource in use, before or after.
-        if usage.extended or self._extended[row]:
-            self._write_extended(row, usage.extended)
+        extended = usage.extended
+        if extended or self._extended[row]:
+            self._extended[row] = dict(extended) if extended else _NOTHING
+            for resource, index in self.resource_row.items():
+                if index >= len(NATIVE_RESOURCES):
+                    self._requested[index, row] = min(extended.get(resource, 0), MAX_REQUESTED)
         self._nonzero_requested[0, row] = min(usage.nonzero_cpu_millis, MAX_REQUESTED)
         self._nonzero_requested[1, row] = min(usage.nonzero_memory_bytes, MAX_REQUESTED)
         self.usage_changes.append(row)
@@ -386,7 +390,7 @@ class Snapshot:
         self._taint_set = grown(self._taint_set, capacity)
         for log in (self.node_changes, self.usage_changes, self.record_changes):
             # A list of the cluster changes every row at once, and readers must not lose those.
-            log.keep = max(MAX_KEPT_CHANGES, 2 * capacity)
+            log.keep = max(MIN_KEPT_CHANGES, 2 * capacity)
         for book in self._filled:
             book.grow(capacity)
 
@@ -435,12 +439,6 @@ class Snapshot:
                 self._requested[added[resource], row] = min(extended[resource], MAX_REQUESTED)
         self._publish()
         return added
-
-    def _write_extended(self, row: int, extended: Mapping[str, int]) -> None:
-        self._extended[row] = dict(extended) if extended else _NOTHING
-        for resource, index in self.resource_row.items():
-            if index >= len(NATIVE_RESOURCES):
-                self._requested[index, row] = min(extended.get(resource, 0), MAX_REQUESTED)
 
     def _write_taints(self, row: int, taints: tuple[Taint, ...]) -> None:
         """Intern the taints; a set that no row has any more makes room for another."""

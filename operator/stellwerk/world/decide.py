@@ -1,5 +1,9 @@
 """From a World and a pod to a Decision, and from a Decision to its Effects.
 
+Here the node is chosen (`choose`), also among equals (`_pick_of_equals`), a failure gets its reason
+(`reject`), a binding that failed is undone (`undo_binding`), and a preemptor waits for its victims
+(`last_victim_ended`). Which nodes are feasible and what they score is `framework`'s.
+
 `decide` is the scheduling cycle of a profile without extenders, and of `stellwerk decide`; with
 extenders, `scheduler.extenders` takes the same steps and puts what they answered between them, so
 that a recording which holds draws and answers can be replayed. `apply` assumes and reserves, or
@@ -168,6 +172,8 @@ class Decision:
     diagnosis: Diagnosis | None = None
     post_filter: PostFilterResult | None = None
     """The result of PostFilter; None: it was not run."""
+    decided_by: str = ""
+    """Text on what decided for the candidate against kube-scheduler's order; empty: nothing did."""
 
     @property
     def draws(self) -> list[Draw]:
@@ -328,7 +334,17 @@ def reject(search: Search, no_node: NoNode) -> Decision:
         failure.nomination = NominatingInfo(candidate.node_name)
         if found.told_of is not None:
             failure.message = fit_error(diagnosis, found.told_of(candidate))
-    return Decision(search, "", failure, candidate, diagnosis=diagnosis, post_filter=post)
+    decided_by = ""
+    if candidate is not None and found.decided_by is not None:
+        decided_by = found.decided_by(candidate, found.candidates)
+    return Decision(
+        search,
+        failure=failure,
+        candidate=candidate,
+        decided_by=decided_by,
+        diagnosis=diagnosis,
+        post_filter=post,
+    )
 
 
 def _select_candidate(search: Search, found: PostFilterResult) -> Candidate | None:
@@ -371,6 +387,8 @@ class Eviction:
     """Those of the candidate's that are not terminating yet; at least one."""
     profile_name: str
     """The schedulerName under which events and conditions are written."""
+    decided_by: str = ""
+    """As `Decision.decided_by`."""
 
 
 @dataclass(slots=True)
@@ -499,7 +517,8 @@ def _eviction(decision: Decision, candidate: Candidate) -> Eviction | None:
     if not victims:
         return None
     search = decision.search
-    return Eviction(search.pod, candidate, victims, search.profile.scheduler_name)
+    profile_name = search.profile.scheduler_name
+    return Eviction(search.pod, candidate, victims, profile_name, decision.decided_by)
 
 
 # --- a preemption -------------------------------------------------------------------------------

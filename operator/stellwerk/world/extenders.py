@@ -238,14 +238,16 @@ def _read(written: Sequence[Any]) -> Status:
 
 
 def with_victims_only(found: PostFilterResult) -> PostFilterResult:
-    """The candidates for which an extender, or the plugin, has named victims."""
+    """The candidates for which an extender, or the plugin, has named victims.
+
+    If there is none, the status names the plugin that found the candidates, as a plugin's own
+    rejection would: its hints wake the pod.
+    """
     left = tuple(candidate for candidate in found.candidates if candidate.victims)
     if left:
         return replace(found, candidates=left)
     nothing_left = "preemption: no candidate node for preemption"
-    return PostFilterResult(
-        unschedulable("DefaultPreemption", *found.earlier_reasons, nothing_left)
-    )
+    return PostFilterResult(unschedulable(found.plugin, *found.earlier_reasons, nothing_left))
 
 
 class KeptExtenders(Extenders):

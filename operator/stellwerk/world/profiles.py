@@ -13,6 +13,7 @@ is replaced by what holds without it.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -30,7 +31,7 @@ from stellwerk.framework.events import (
     queue_if,
 )
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
-from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.handle import RandomNumbers, RecordsMoments, milliseconds
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, Code, CycleState, Status
 from stellwerk.models.pod import PodInfo
@@ -55,10 +56,15 @@ OnPluginFailure: TypeAlias = Callable[[str, str, str], None]
 """(plugin, extension point, schedulerName): a plugin raised."""
 _WITHOUT_LABELS: Final[JsonObject] = {"metadata": {}}
 """Every namespace, where none are known."""
-MAX_COMPARED_NAMES: Final = 200
+MAX_NAMES_TO_SUGGEST: Final = 200
 """Names that are compared with a misspelt one; 200 take half a millisecond."""
 POD_COMPLEXITY: Final = "PodComplexity"
 """Stands for the limit among the plugins that rejected a pod."""
+
+
+MOMENT: Final = 0
+"""Stands for the bound of a draw that is no random number, but the wall-clock time in milliseconds
+since the epoch, which a decision read. No number can be drawn below it."""
 
 
 class RecordedRandom(RandomNumbers):
@@ -74,6 +80,13 @@ class RecordedRandom(RandomNumbers):
         number = self._numbers.randrange(stop)
         self.draws.append((number, stop))
         return number
+
+    def moment(self, now: Callable[[], datetime]) -> int:
+        """The time that the decision reads, in milliseconds; kept as a draw below `MOMENT`."""
+        numbers = self._numbers
+        moment = numbers.moment(now) if isinstance(numbers, RecordsMoments) else milliseconds(now)
+        self.draws.append((moment, MOMENT))
+        return moment
 
 
 @dataclass(slots=True)
@@ -100,6 +113,8 @@ class ServedProfile:
         """Look up the plugins for the queue once: asking them for their roles is slow."""
         self.loaded = loaded
         self.scheduler_name = loaded.scheduler_name
+        self.observes = loaded.observes
+        """Whether another scheduler serves its pods, and nothing may be written about them."""
         self.selected = loaded.selected
         """The pods that it schedules although they do not name it; None: there are none."""
         self.limit = loaded.namespaces
@@ -310,7 +325,7 @@ class Profiles(QueueingPolicy):
 
     def suggested(self, name: str) -> str:
         """The `suggestion` of a schedulerName that is served; beyond hundreds, of some of them."""
-        return suggestion(name, islice(self.served, MAX_COMPARED_NAMES))
+        return suggestion(name, islice(self.served, MAX_NAMES_TO_SUGGEST))
 
     # --- the queue's policy ---------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ RECORDS: Final = "/api/v1/namespaces/kube-system/configmaps"
 ID_BYTES: Final = 10
 """Random bytes in the name of a run. 80 bits cannot be guessed; 16 bytes would make the names of
 namespaces longer than the 63 characters that they may have."""
-MAX_NODES: Final = 20_000
+MAX_BENCH_NODES: Final = 20_000
 """Nodes of a run: a line of the record has 43 bytes, and a ConfigMap takes 1 MiB."""
 WRITERS: Final = 32
 """Requests that are under way at once. After SIGKILL so many objects may lack in the record."""

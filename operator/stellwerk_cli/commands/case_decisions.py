@@ -22,7 +22,7 @@ from stellwerk_simulation.cases.case_files import Read, cases_of, read_cases
 from stellwerk_simulation.cases.decide import CaseError, decide
 from stellwerk_simulation.cases.plugin_cases import decide_plugin_case, is_plugin_case
 
-MAX_LINE_BYTES: Final = 256 << 20
+MAX_CASE_BYTES: Final = 256 << 20
 """Bytes of a line, which may be a whole cluster as JSON. Python needs several times as many."""
 
 _TABLES: Final = frozenset({"table", "wide"})
@@ -141,8 +141,8 @@ def _opened(path: str) -> Iterator[Iterable[bytes]]:
 
 def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
     """The lines of a file, none of which is longer than any file of objects may be."""
-    while line := file.readline(MAX_LINE_BYTES + 1):
-        if len(line) > MAX_LINE_BYTES:
+    while line := file.readline(MAX_CASE_BYTES + 1):
+        if len(line) > MAX_CASE_BYTES:
             raise ConfigurationError(f"cannot read {path}: a line of more than 256 MiB")
         yield line
 

@@ -30,7 +30,8 @@ _DESCRIPTORS: Final = "STELLWERK_UP_DESCRIPTORS"
 """The variable by which the started process knows the descriptors that it was given."""
 END_SECONDS: Final = 30.0
 """Longest wait of `down` for the process: it ends within a second, on a busy machine within ten."""
-_LOOK_SECONDS: Final = 0.05
+_LOCK_CHECK_SECONDS: Final = 0.05
+"""Pause between two tries to take the lock of a process that ends."""
 _PRIVATE_MODE: Final = 0o600
 _MAX_STATE_BYTES: Final = 1 << 16
 """Bytes that are read of a state, which has a few hundred."""
@@ -163,7 +164,7 @@ def stop(kubeconfig: Path) -> str:
                 raise SchedulerError(
                     f"process {pid} has not ended after {END_SECONDS:.0f} s; its log is {files.log}"
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOCK_CHECK_SECONDS)
         if has_state(kubeconfig):
             return _cleared(files)
         return f"The cluster of {kubeconfig} has ended."

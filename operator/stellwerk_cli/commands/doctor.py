@@ -35,7 +35,7 @@ EXAMPLES: Final = (
     "doctor --namespace scheduling -o json",
     "doctor --bundle stellwerk-support.tar.gz",
 )
-_MAX_COLUMNS: Final = 80
+_MAX_DIAGNOSIS_COLUMNS: Final = 80
 """Width of a diagnosis: it is read in mails and issues, where wider lines break anywhere."""
 _STATE_STYLES: "Final[Mapping[State, str]]" = {
     "ok": "green",
@@ -116,7 +116,7 @@ def print_diagnosis(diagnosis: "DoctorReport", to: "Printer") -> None:
 
     In the wide form no line is broken.
     """
-    width = sys.maxsize if to.is_wide else min(to.width, _MAX_COLUMNS)
+    width = sys.maxsize if to.is_wide else min(to.width, _MAX_DIAGNOSIS_COLUMNS)
     indent = " " * (_STATE_WIDTH + 2)
     for each in diagnosis.items:
         text = f"{each.state:<{_STATE_WIDTH}}  {each.check}: {each.what}"

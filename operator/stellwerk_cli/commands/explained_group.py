@@ -55,6 +55,8 @@ def _outcome(would: GroupForecast) -> Iterator[str]:
         yield f"now: it would be placed on {would.placement}"
     if would.victims:
         yield f"  by evicting {', '.join(would.victims)}"
+    if would.decided_by:
+        yield f"  chosen against kube-scheduler's order: {would.decided_by}"
     if would.room_is_kept_on:
         yield f"  with room kept on {', '.join(would.room_is_kept_on)}"
 

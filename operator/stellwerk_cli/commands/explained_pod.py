@@ -112,6 +112,13 @@ def _print_preempted(victim: PreemptedBy, to: Printer) -> None:
         f"priority {victim.by_priority}; its own is {victim.priority}."
     )
     to.say((text, "red"))
+    _print_decided_by(victim.decided_by, to)
+
+
+def _print_decided_by(decided_by: str | None, to: Printer) -> None:
+    """Print what decided for victims against kube-scheduler's order, if anything did."""
+    if decided_by is not None:
+        to.say(f"Chosen against kube-scheduler's order: {decided_by}.")
 
 
 def _print_last_preemption(last: LastPreemption, to: Printer) -> None:
@@ -120,6 +127,7 @@ def _print_last_preemption(last: LastPreemption, to: Printer) -> None:
         f"{counted(last.candidates, 'candidate')}, with "
         f"{counted(last.budget_violations, 'violation')} of disruption budgets."
     )
+    _print_decided_by(last.decided_by, to)
     if last.nominated_node != last.node:
         to.say(f"It is nominated to {last.nominated_node or 'no node'} now.")
     for each in last.took_place or ():
@@ -357,6 +365,7 @@ def _print_preemption(preemption: PreemptionNow, to: Printer) -> None:
     if preemption.victims is not None:
         victims = _victims(preemption.victims)
         to.say(f"Preemption would evict {victims} on {preemption.node}.")
+        _print_decided_by(preemption.decided_by, to)
     if preemption.would_do is not None:
         to.say(f"{preemption.would_do}.")
 

@@ -26,8 +26,8 @@ EXAMPLES: Final = (
 _MAX_CONFLICTS: Final = 5
 """Writes that are tried: the Deployment's controller writes the status of the same object."""
 _NONE: Final = {"spec": {"replicas": 0}}
-LOOK_SECONDS: Final = 0.2
-"""Between two looks at the pods that end: they take a second or two."""
+ENDING_CHECK_SECONDS: Final = 0.2
+"""Pause between two lists of the pods that are ending. A pod takes a second or two."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +105,7 @@ async def leave(
                 f"after {options.timeout:g} s there is still {', '.join(sorted(left))} in "
                 f"{namespace}; the lease {lease_namespace}/{lease_name} was not touched"
             )
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(ENDING_CHECK_SECONDS)
     if lease_name:
         print(await _release(client, lease_namespace, lease_name, namespace, ours))
     return 0

@@ -39,7 +39,7 @@ _MAX_NAMESPACES: Final = 5
 """Namespaces that are named where the one that was asked for has no entries."""
 _MAX_ENTRIES_PER_PAGE: Final = 5000
 """Entries that the operator gives in one answer."""
-MAX_ROWS: Final = 500
+MAX_TABLE_ROWS: Final = 500
 """Rows of a table: more than are read. JSON and YAML have all entries."""
 
 
@@ -163,7 +163,7 @@ class ListCommand:
         is_whole = options.output == "table" and (wanted is None or is_grouped)
         # Beyond its rows a watched table would take entries for new, or for gone.
         is_whole = is_whole and not options.watch
-        most = MAX_ROWS if is_whole else None
+        most = MAX_TABLE_ROWS if is_whole else None
         async with open_door(address) as door:
             answer = await show(
                 lambda: _entries(door, self.path, wanted, most, asked),
@@ -281,7 +281,7 @@ _GONE: Final = "gone"
 
 def print_list(page: ListPage, to: Printer) -> None:
     """Print a list as `kubectl get` does, and how many entries are left out."""
-    most = MAX_ROWS if to.max_rows is None else min(MAX_ROWS, to.max_rows)
+    most = MAX_TABLE_ROWS if to.max_rows is None else min(MAX_TABLE_ROWS, to.max_rows)
     rows = list(islice(page.rows(), most))
     if not rows:
         to.say(page.NONE)
@@ -323,7 +323,7 @@ class ChangedRows:
         }
         before, self._rows = self._rows, {key: row[0] for key, row in rows.items()}
         if before is None:
-            first = list(rows.values())[:MAX_ROWS]
+            first = list(rows.values())[:MAX_TABLE_ROWS]
             cells = [*first, page.TITLES]
             # The last column is as wide as what comes.
             self._widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from stellwerk.answers.what_if import MAX_PODS
+from stellwerk.answers.what_if import MAX_SUPPOSED_PODS
 from stellwerk_kube import admission
 from stellwerk_kube.admission import Admission
 from stellwerk_kube.errors import ConfigurationError
@@ -119,6 +119,6 @@ def read_pods(
             made = pod_of_controller(obj, namespace, beside)
             pods.append(ManifestPods(made, obj, count))
     alone = sum(each.controller is None and each.count is None for each in pods)
-    if alone > MAX_PODS:
-        raise ConfigurationError(f"{option}: more than {MAX_PODS} pods")
+    if alone > MAX_SUPPOSED_PODS:
+        raise ConfigurationError(f"{option}: more than {MAX_SUPPOSED_PODS} pods")
     return pods

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 CORDON_ANNOTATION: Final = "stellwerk.dev/cordoned-for-a-move"
 """Annotation of a node that is cordoned while one pod moves: a random text of this cordon."""
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
-_LOOK_SECONDS: Final = 0.5
+_MOVE_CHECK_SECONDS: Final = 0.5
+"""Pause between two reads of the pods that take the place of an evicted one."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _MAX_CONFLICTS: Final = 5
 """Writes of a node that are tried: a kubelet and controllers write the same object."""
@@ -184,7 +185,7 @@ class _Move:
         """
         if self._clock.monotonic() >= self._until:
             raise MoveError(f"{self._move.pod.key} was evicted, but {state} after the wait")
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_MOVE_CHECK_SECONDS)
 
 
 class Cordon:

@@ -1,30 +1,36 @@
 """`stellwerk page`: what the operator knows and explains, in a browser on this machine.
 
-The command line calls it. Invariant: it only reads, and listens on the loopback interface alone;
-whatever a browser asks for passes the page's guard first.
+The command line calls it. With `--local` no operator is asked: `reading.followed` follows the
+cluster by watches, and answers in the operator's place. Invariant: it only reads, and listens on
+the loopback interface alone; whatever a browser asks for passes the page's guard first.
 """
 
 import argparse
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cli.commands.arguments import port_number
 from stellwerk_cli.commands.port_arguments import PortAddress, add_port_arguments, port_address
+from stellwerk_kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from stellwerk.answers.profile_history import ProfileHistory
-    from stellwerk.client.kubernetes import KubernetesClient
-    from stellwerk_cli.page.answers import Answer, PodEvent
+    from stellwerk.framework.services import ClusterClient
+    from stellwerk_cli.page.answers import Answer, ApiReader, PodEvent, Port
+    from stellwerk_cli.reading.followed import ClusterToFollow, FollowedCluster
     from stellwerk_kube.json_values import JsonObject
 
 HELP: Final = "show queues, decisions, nodes and explanations in a browser on this machine"
 EXAMPLES: Final = (
     "page --open",
     "page --url http://127.0.0.1:10259 --port 8080",
+    "page --local --context production",
 )
 
 
@@ -39,12 +45,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--open", action="store_true", help="open the page in the default browser")
     add_port_arguments(parser)
+    group = parser.add_argument_group("without an operator")
+    group.add_argument(
+        "--local",
+        action="store_true",
+        help="follow the cluster with your own credentials and ask no operator: decide beside the "
+        "scheduler that serves the pods, and write nothing",
+    )
+    group.add_argument(
+        "--config",
+        default="",
+        metavar="FILE|configmap/NAMESPACE/NAME",
+        help="with --local, the KubeSchedulerConfiguration of the cluster's scheduler (default: "
+        "the SchedulerProfiles of the cluster, or what the scheduler's pod shows, and the defaults "
+        "of its release)",
+    )
     parser.set_defaults(log_level="warning")
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until interrupted."""
-    asyncio.run(_serve(port_address(options), options.port, in_browser=options.open))
+    address = port_address(options)
+    if not options.local:
+        if options.config:
+            raise ConfigurationError("--config is for --local: an operator has profiles")
+        asyncio.run(_serve(address, options.port, in_browser=options.open))
+        return 0
+    if options.lease or "url" in getattr(options, "given_options", ()):
+        raise ConfigurationError("--local asks no operator: leave out --url and --lease")
+    from stellwerk.garbage import collect_seldom  # noqa: PLC0415 before the imports
+
+    collect_seldom()
+    import uvloop  # noqa: PLC0415
+
+    from stellwerk_cli.reading.followed import ClusterToFollow  # noqa: PLC0415 the operator's parts
+
+    asked = ClusterToFollow(options.kubeconfig, options.context, options.config)
+    uvloop.run(_serve_followed(asked, address, options.port, in_browser=options.open))
     return 0
 
 
@@ -62,6 +99,8 @@ class ApiServer:
     context: str | None
     namespace: str
     """The operator's, in which it keeps the histories of profiles."""
+    client: "ClusterClient | None" = None
+    """Asked if there is one; None: each question opens one."""
 
     async def history(self, profile: str) -> "ProfileHistory":
         """The accepted specs of a profile."""
@@ -88,7 +127,9 @@ class ApiServer:
         found = map(PodEvent.of, listed.get("items") or ())
         return sorted(found, key=lambda each: each.at, reverse=True)[:_MAX_EVENTS]
 
-    async def _ask(self, question: "Callable[[KubernetesClient], Awaitable[Answer]]") -> "Answer":
+    async def _ask(self, question: "Callable[[ClusterClient], Awaitable[Answer]]") -> "Answer":
+        if self.client is not None:
+            return await question(self.client)
         from stellwerk_cli.commands.cluster_client import with_client  # noqa: PLC0415
 
         return await with_client(self.kubeconfig, self.context, question)
@@ -96,11 +137,9 @@ class ApiServer:
 
 async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None:
     import signal  # noqa: PLC0415
-    import webbrowser  # noqa: PLC0415
 
     from stellwerk.answers.profiles import ProfilesPage  # noqa: PLC0415
     from stellwerk_cli.commands.operator_port import LeaderPort  # noqa: PLC0415
-    from stellwerk_cli.page.server import open_page  # noqa: PLC0415
 
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -110,10 +149,66 @@ async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None
         # A mistake in the arguments is said now, and not in the browser.
         await leader.get("/profiles", ProfilesPage)
         api = ApiServer(address.kubeconfig, address.context, address.history_namespace)
-        async with open_page(leader, number, api) as url:
-            sys.stdout.write(f"Page: {url}\n")
-            sys.stdout.write("It asks the operator with your credentials. Stop: Ctrl-C\n")
-            sys.stdout.flush()
-            if in_browser:
-                await asyncio.to_thread(webbrowser.open, url)
+        said = "It asks the operator with your credentials. Stop: Ctrl-C"
+        async with _opened(leader, number, api, said, in_browser=in_browser):
             await stopped.wait()
+
+
+async def _serve_followed(
+    asked: "ClusterToFollow", address: PortAddress, number: int, *, in_browser: bool
+) -> None:
+    """Follow the cluster, and serve the page once it is read."""
+    from stellwerk.supervision import Ending, run_together, take_signals  # noqa: PLC0415
+    from stellwerk_cli.reading.followed import follow_cluster  # noqa: PLC0415 the operator's parts
+
+    ending = Ending()
+    take_signals(ending.on_signal)
+    async with follow_cluster(asked) as followed:
+        api = ApiServer(asked.kubeconfig, asked.context, address.history_namespace, followed.client)
+        await run_together(
+            ending.stop,
+            page=_page_of(followed, number, api, in_browser=in_browser),
+            following=followed.run(ending.stop, ending.on_signal),
+        )
+
+
+async def _page_of(
+    followed: "FollowedCluster", number: int, api: ApiServer, *, in_browser: bool
+) -> None:
+    """Serve the page of a followed cluster until cancelled."""
+    from stellwerk_cli.progress_line import waiting_for  # noqa: PLC0415
+    from stellwerk_cli.reading.followed import private_port  # noqa: PLC0415 the operator's parts
+
+    with waiting_for(followed.progress):
+        await followed.filled()
+    for line in followed.lines():
+        sys.stderr.write(f"stellwerk: {line}\n")
+    said = "It follows the cluster with your credentials, and writes nothing. Stop: Ctrl-C"
+    async with (
+        private_port(followed) as port,
+        _opened(port, number, api, said, followed.lines, in_browser=in_browser),
+    ):
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def _opened(
+    port: "Port",
+    number: int,
+    api: "ApiReader",
+    said: str,
+    remarks: "Callable[[], Iterable[str]]" = tuple,
+    *,
+    in_browser: bool,
+) -> AsyncIterator[None]:
+    """Serve the page inside; say where it is."""
+    import webbrowser  # noqa: PLC0415
+
+    from stellwerk_cli.page.server import open_page  # noqa: PLC0415
+
+    async with open_page(port, number, api, remarks) as url:
+        sys.stdout.write(f"Page: {url}\n{said}\n")
+        sys.stdout.flush()
+        if in_browser:
+            await asyncio.to_thread(webbrowser.open, url)
+        yield

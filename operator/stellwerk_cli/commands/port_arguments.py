@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from stellwerk.client.election import KUBE_SCHEDULER_LEASE
 from stellwerk.models.number_options import MAX_PORT, shortened
 from stellwerk_kube.errors import ConfigurationError
 
-IN_PLACE: Final = ("kube-system", "kube-scheduler")
+IN_PLACE: Final = KUBE_SCHEDULER_LEASE
 """The lease of an operator in kube-scheduler's place, which kube-scheduler holds otherwise."""
 
 

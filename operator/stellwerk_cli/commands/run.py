@@ -49,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     parser.add_argument(
+        "--observe",
+        action="store_true",
+        help="schedule nothing: serve only profiles with `mode: Observe`, and write only the lease "
+        "and the status of profiles (manifests/overlays/observe has the rights)",
+    )
+    parser.add_argument(
         "--pod-max-in-unschedulable-pods-duration",
         metavar="DURATION",
         type=seconds,
@@ -312,6 +318,7 @@ def run(options: argparse.Namespace) -> int:
                 journal=None
                 if options.record is None
                 else journal_options(options.record, options),
+                observe_only=options.observe,
                 name=options.operator_name or "",
                 history_namespace=options.profile_history_namespace,
                 gates=options.feature_gates,

@@ -22,7 +22,7 @@ ACTS: Final = ("relabel", "taint", "delete", "scale")
 """Options, and fields of the question, that are written as for kubectl."""
 MAX_COUNT: Final = 1000
 """The largest number of each added node: the operator takes no more nodes in one question."""
-MAX_PODS: Final = 15_000
+MAX_COUNTED_PODS: Final = 15_000
 """The largest COUNT of a pod: the operator takes no more pods of templates in one question."""
 _MAX_LAST: Final = 1_000_000_000
 """The largest number of recorded decisions: more than a recording holds."""
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="decide for these pods: manifests of pods or of their controllers (- reads standard "
         "input), or a live pod; =COUNT asks for so many of each, up to "
-        f"{MAX_PODS:,} in all; may be repeated",
+        f"{MAX_COUNTED_PODS:,} in all; may be repeated",
     )
     add_namespace_argument(parser)
     parser.add_argument(

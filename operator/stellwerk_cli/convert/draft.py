@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from stellwerk.profiles.spec.defaults import ALL, DEFAULT_PLUGINS
+from stellwerk.profiles.spec.defaults import DEFAULT_PLUGINS, EVERY_PLUGIN
 from stellwerk.profiles.spec.extender_spec import Extender, ExtenderTLSConfig
 from stellwerk.profiles.spec.plugin_args import ARGS_API_VERSION, MAX_SHAPE_SCORE
 from stellwerk.profiles.spec.profile import API_VERSION, KIND
@@ -178,7 +178,7 @@ class ProfileDraft:
     def keep_old_weights(self) -> None:
         """Write the weights that were the default before v1beta3, where none is given."""
         disabled = {*self.names("score", "disabled"), *self.names("multiPoint", "disabled")}
-        if ALL in disabled:
+        if EVERY_PLUGIN in disabled:
             return
         for name, weight in _OLD_WEIGHTS.items():
             if name not in disabled and name not in self.names("score", "enabled"):
@@ -192,7 +192,7 @@ class ProfileDraft:
         }
         for plugin, weight in self.optional.items():
             self.enable("multiPoint", plugin, weight)
-            if ALL in self.names("score", "disabled"):
+            if EVERY_PLUGIN in self.names("score", "disabled"):
                 self.enable("score", plugin, weight)
         plugins = {
             point: {kind: listed for kind, listed in lists.items() if listed}

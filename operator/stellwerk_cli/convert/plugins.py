@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from stellwerk.profiles.spec.config_model import ConfigModel, field_path, problems
 from stellwerk.profiles.spec.defaults import (
-    ALL,
     DEFAULT_PLUGINS,
+    EVERY_PLUGIN,
     GANG_SCHEDULING,
     PLACED_ONE_BY_ONE,
     REMOVED_PLUGINS,
@@ -93,7 +93,7 @@ def _args_model(name: str) -> type[BaseModel] | None:
 def unknown_plugin(name: str) -> str:
     """Return what to say of a name that no plugin here has; empty: one has it."""
     in_tree = {*DEFAULT_PLUGINS, *OFF_BY_DEFAULT}
-    if name == ALL or name in in_tree or name in _installed():
+    if name == EVERY_PLUGIN or name in in_tree or name in _installed():
         return ""
     near = suggestion(name, in_tree | _installed().keys())
     return f'no plugin "{name}" is installed here{near}; the profile is refused where none is'
@@ -303,7 +303,9 @@ def _score_strategies(
     draft: ProfileDraft,
 ) -> None:
     """Fold the old plugins that score resources into NodeResourcesFit."""
-    scored_by_default = not {NODE_RESOURCES_FIT, ALL} & set(draft.names("score", "disabled"))
+    scored_by_default = not {NODE_RESOURCES_FIT, EVERY_PLUGIN} & set(
+        draft.names("score", "disabled")
+    )
     least = [each for each in strategies if each.plugin == "NodeResourcesLeastAllocated"]
     default_args = args.get("NodeResourcesLeastAllocated")
     old = version in OWN_STRATEGY_VERSIONS
@@ -325,7 +327,7 @@ def _score_strategies(
     if NODE_RESOURCES_FIT in disabled:
         # The old default was disabled to make room for the plugin that is now its strategy.
         draft.plugins["score"]["disabled"].remove({"name": NODE_RESOURCES_FIT})
-    if ALL in disabled:
+    if EVERY_PLUGIN in disabled:
         draft.enable("score", NODE_RESOURCES_FIT, draft.weights.pop(NODE_RESOURCES_FIT))
 
 

@@ -95,6 +95,7 @@ async def open_sandbox(
             context=CONTEXT,
             port=PortOptions(f"127.0.0.1:{operator_port}", plain_http=True),
             history_namespace=_NAMESPACE,
+            is_own_cluster=True,
         )
         operator = asyncio.create_task(run(options, serving.set_result), name="operator")
         cluster.components["scheduler"] = lambda: "the operator has ended" * operator.done()

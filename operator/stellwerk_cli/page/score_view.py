@@ -125,7 +125,8 @@ def _above_the_next(chosen: RankedNode, best: Sequence[RankedNode]) -> str:
 def _evicting(last: LastPreemption | None) -> str:
     if last is None or not last.victims:
         return ""
-    return f", where {', '.join(each.pod for each in last.victims)} had been evicted for it"
+    why = f" ({last.decided_by})" if last.decided_by else ""
+    return f", where {', '.join(each.pod for each in last.victims)} had been evicted for it{why}"
 
 
 def rejection_map(verdicts: RecomputedVerdicts | None) -> HeatMap | None:

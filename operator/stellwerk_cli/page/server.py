@@ -33,7 +33,7 @@ from stellwerk_kube.listening.site import LimitedSite
 from stellwerk_kube.user_files import expanded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from stellwerk_cli.page.answers import ApiReader, Port
 
@@ -127,11 +127,15 @@ _FILES: Final = {
 
 @asynccontextmanager
 async def open_page(
-    port: Port, number: int = 0, api: ApiReader | None = None
+    port: Port,
+    number: int = 0,
+    api: ApiReader | None = None,
+    remarks: Callable[[], Iterable[str]] = tuple,
 ) -> AsyncIterator[str]:
     """Serve the page inside; yields its address, which holds the key to it.
 
     A page on a port of its own keeps its key. `api`: None: the page has the operator's port alone.
+    `remarks`: what is assumed of a cluster that is followed without an operator.
 
     Raises:
         ConfigurationError: the port is taken, or the key cannot be kept.
@@ -147,7 +151,7 @@ async def open_page(
     application.on_response_prepare.append(add_headers)
     for name, kind in _FILES.items():
         application.router.add_get(f"/static/{name}", _file(_STATIC / name, kind))
-    application.add_routes(Views(Answers(port, SystemClock()), api).routes)
+    application.add_routes(Views(Answers(port, SystemClock()), api, remarks).routes)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -97,7 +97,7 @@ def with_weights(spec: JsonObject, name: str, wanted: Mapping[str, str]) -> dict
 def as_shadow(profile: JsonObject) -> str:
     """A manifest of the same profile beside itself, which decides nothing, as YAML."""
     name = profile["metadata"]["name"]
-    left_out = {"schedulerName", "selector", "namespaces"}
+    left_out = {"schedulerName", "mode", "allowBeside", "selector", "namespaces"}
     spec = {key: value for key, value in profile["spec"].items() if key not in left_out}
     shadow = {
         **profile,

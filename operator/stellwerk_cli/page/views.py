@@ -35,6 +35,7 @@ from stellwerk.answers.devices import (
 )
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
+from stellwerk.answers.observed import ObservedPage
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.profiles import ProfilesPage, ServingProfile
 from stellwerk.answers.queue import (
@@ -86,7 +87,7 @@ from stellwerk_kube.errors import ApiError, ConfigurationError, SchedulerError
 from stellwerk_kube.untrusted_text import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from stellwerk.answers.profile_history import ProfileHistory
     from stellwerk_cli.page.answers import Answers, ApiReader, PodEvent
@@ -168,6 +169,10 @@ _MAX_RESOURCE_COLUMNS: Final = 10
 """Resources of nodes that have a column each in the list."""
 EVENTS_FRESH_SECONDS: Final = 10.0
 """Seconds for which the events of a pod are not asked for again, however many windows follow it."""
+OBSERVED_SECONDS: Final = 10.0
+"""Seconds for which the names of observed schedulers are not asked for again."""
+_OBSERVING: Final[web.RequestKey[Sequence[str]]] = web.RequestKey("observing", Sequence)
+"""The schedulerNames that are observed, while a request is answered."""
 FOLLOW_SECONDS: Final = 2
 """Seconds between two questions of a page that follows an answer."""
 FOLLOW_SLOWLY_SECONDS: Final = 10
@@ -394,10 +399,22 @@ class Offers:
 class Views:
     """Handlers of every page."""
 
-    def __init__(self, answers: Answers, api: ApiReader | None = None) -> None:
-        """`api` reads the API server; None: nothing does."""
+    def __init__(
+        self,
+        answers: Answers,
+        api: ApiReader | None = None,
+        remarks: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """Prepare the pages.
+
+        Args:
+            answers: of the operator.
+            api: reads the API server; None: nothing does.
+            remarks: what is assumed of a cluster that is followed without an operator.
+        """
         self._answers = answers
         self._api = api
+        self._remarks = remarks
         self._templates = _environment()
         self.routes = [
             web.get("/", self._shown(self._overview)),
@@ -872,6 +889,7 @@ class Views:
         """A view that becomes a page with the reason where there is no answer."""
 
         async def handler(request: web.Request) -> web.Response:
+            request[_OBSERVING] = await self._observing()
             try:
                 return await view(request)
             except PortRefusal as refusal:
@@ -882,6 +900,16 @@ class Views:
                 return self._failed(request, 503, f"{error}")
 
         return handler
+
+    async def _observing(self) -> Sequence[str]:
+        """The schedulerNames that are observed, for the line above every page."""
+        try:
+            found = await self._answers.get("/observed?limit=1", ObservedPage, OBSERVED_SECONDS)
+        except SchedulerError:
+            # An older operator observes nothing, an older role does not give the right to ask. The
+            # page itself says whether the operator answers.
+            return ()
+        return sorted({each.scheduler_name for each in found.items})
 
     async def _near(self, request: web.Request) -> Sequence[FoundObject]:
         """Objects whose names are like that of a page whose subject is not there."""
@@ -933,6 +961,8 @@ class Views:
         text = self._templates.get_template(template).render(
             path=request.path,
             follow=follow,
+            observing=request.get(_OBSERVING, ()),
+            remarks=list(self._remarks()),
             answer=answer,
             command=command,
             as_json=f"?{urlencode([*own, ('format', 'json')], quote_via=quote, errors='replace')}"

@@ -26,7 +26,7 @@ from stellwerk.explain.attempt import take_out_own_copies
 from stellwerk.explain.lists.claims import explain_claim
 from stellwerk.explain.lists.devices import DevicesAsked, devices_page, explain_device
 from stellwerk.explain.lists.nodes import NodesAsked, explain_node, nodes_page
-from stellwerk.explain.lists.page import MAX_ENTRIES, Page, PodsAsked
+from stellwerk.explain.lists.page import MAX_ENTRIES_PER_PAGE, Page, PodsAsked
 from stellwerk.explain.reading import (
     after_extenders,
     explain_read_group,
@@ -46,7 +46,13 @@ from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.wiring import Operator, OperatorSettings
 from stellwerk.world.world import profile_on
 from stellwerk_cli.reading.assumed import Assumed, assumed_configuration
-from stellwerk_cli.reading.needs import DEVICES, KINDS, SPREAD, needed
+from stellwerk_cli.reading.needs import (
+    DEVICES,
+    KINDS,
+    SPREAD,
+    needed,
+    without_blind_plugins,
+)
 from stellwerk_cli.reading.reader import BY_KIND, KindReader, Unread
 from stellwerk_kube.clock import SystemClock, rfc3339_milliseconds
 from stellwerk_kube.compatibility import is_newer_than_known
@@ -62,7 +68,7 @@ if TYPE_CHECKING:
     from stellwerk.explain.steps import Result, Steps
     from stellwerk.framework.offline import Offline
 
-MAX_COMPUTING_SECONDS: Final = 20.0
+MAX_LOCAL_COMPUTING_SECONDS: Final = 20.0
 """CPU time after which an answer ends with what it has, and says so. No decision waits for it."""
 _MIN_PAUSE_FACTOR: Final = 10.0
 """A watched answer reads the cluster anew after this many times the duration of the last reading,
@@ -135,7 +141,7 @@ class LocalPort:
             await cluster.read_kinds(question)
             cluster.operator.world.cache.update_snapshot()
             self._read_seconds = time.monotonic() - began
-            answer = _within(MAX_COMPUTING_SECONDS, question.steps(cluster.operator))
+            answer = _within(MAX_LOCAL_COMPUTING_SECONDS, question.steps(cluster.operator))
             if question.is_of_one_pod:
                 answer = await cluster.with_extenders(answer)
         answer = replace(answer, read=cluster.reading(self._why_no_operator))
@@ -410,28 +416,8 @@ class _ReadCluster:
         return None
 
     def _without_blind_plugins(self, manifest: JsonObject) -> JsonObject:
-        """The profile without the plugins whose objects could not be read.
-
-        They would take the objects for absent, and turn pods away for the wrong reason.
-        """
-        blind = {plugin for kind in self.unread for plugin in KINDS[kind].plugins}
-        if not blind:
-            return manifest
-        spec = dict(manifest["spec"])
-        plugins = {point: dict(each) for point, each in (spec.get("plugins") or {}).items()}
-        for point in {"multiPoint", *plugins}:
-            lists = plugins.setdefault(point, {})
-            lists["enabled"] = [
-                each for each in lists.get("enabled") or () if each.get("name") not in blind
-            ]
-            if point == "multiPoint":
-                known = {each.get("name") for each in lists.get("disabled") or ()}
-                more = [{"name": name} for name in sorted(blind - known) if "*" not in known]
-                lists["disabled"] = [*(lists.get("disabled") or ()), *more]
-        if "GangScheduling" in blind:
-            spec["gangScheduling"] = False
-        config = [each for each in spec.get("pluginConfig") or () if each.get("name") not in blind]
-        return {**manifest, "spec": {**spec, "plugins": plugins, "pluginConfig": config}}
+        """The profile without the plugins whose objects could not be read."""
+        return without_blind_plugins(manifest, self.unread)
 
     def reading(self, why_no_operator: str) -> ClusterReading:
         """The reading, for the answer."""
@@ -486,7 +472,7 @@ def _question(  # noqa: PLR0911 a table of paths
     """
     parts = urlsplit(path)
     words = {key: values[-1].strip() for key, values in parse_qs(parts.query).items()}
-    page = Page(int(words.get("limit", MAX_ENTRIES)), int(words.get("offset", 0)))
+    page = Page(int(words.get("limit", MAX_ENTRIES_PER_PAGE)), int(words.get("offset", 0)))
     match [unquote(each) for each in parts.path.strip("/").split("/")]:
         case ["what-if"]:
             return _what_if(dict(body or {}))

@@ -1,7 +1,8 @@
 """The kinds of objects that a question needs, and what an answer is worth without one of them.
 
-`local_port` asks for them once nodes and pods are read. Invariant: a kind that decisions read has a
-row in KINDS, so that leaving it out is either without effect or said.
+`local_port` asks for them once nodes and pods are read, `followed` before it watches. Invariant: a
+kind that decisions read has a row in KINDS, so that leaving it out is either without effect or
+said.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import GROUP_KINDS
 from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk.world.world import World
+from stellwerk_kube.json_values import JsonObject
 
 VOLUME_PLUGINS: Final = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
 _DEVICE_PLUGINS: Final = ("DynamicResources",)
@@ -91,3 +93,28 @@ def needed(world: World, pods: Iterable[PodInfo]) -> frozenset[str]:
         if lowest is not None and pod.priority > lowest:
             found.add("PodDisruptionBudget")
     return frozenset(found)
+
+
+def without_blind_plugins(manifest: JsonObject, unread: Iterable[str]) -> JsonObject:
+    """The profile without the plugins that need kinds which cannot be read.
+
+    They would take the objects for absent, and turn pods away for the wrong reason.
+    """
+    blind = {plugin for kind in unread if kind in KINDS for plugin in KINDS[kind].plugins}
+    if not blind:
+        return manifest
+    spec = dict(manifest["spec"])
+    plugins = {point: dict(each) for point, each in (spec.get("plugins") or {}).items()}
+    for point in {"multiPoint", *plugins}:
+        lists = plugins.setdefault(point, {})
+        lists["enabled"] = [
+            each for each in lists.get("enabled") or () if each.get("name") not in blind
+        ]
+        if point == "multiPoint":
+            known = {each.get("name") for each in lists.get("disabled") or ()}
+            more = [{"name": name} for name in sorted(blind - known) if "*" not in known]
+            lists["disabled"] = [*(lists.get("disabled") or ()), *more]
+    if "GangScheduling" in blind:
+        spec["gangScheduling"] = False
+    config = [each for each in spec.get("pluginConfig") or () if each.get("name") not in blind]
+    return {**manifest, "spec": {**spec, "plugins": plugins, "pluginConfig": config}}

@@ -40,13 +40,13 @@ BY_KIND: Final = {each.kind: each for each in WATCHED}
 """Every kind that decisions read, with the place where the API serves it."""
 _ROLE_NAME: Final = "stellwerk-reader"
 _RBAC: Final = "rbac.authorization.k8s.io"
-_REFUSED_USER: Final = re.compile(r'User "([^"]{1,256})" cannot list')
+REFUSED_USER: Final = re.compile(r'User "([^"]{1,256})" cannot list')
 """The caller's name in the API server's refusal."""
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
-def _role_for(user: str) -> list[JsonObject]:
-    """The ClusterRole that gives the rights to nodes and pods, and its binding to a caller.
+def role_for(user: str, *verbs: str) -> list[JsonObject]:
+    """The ClusterRole that gives rights to nodes and pods, and its binding to a caller.
 
     `user`: the caller's name as the API server says it; empty: it does not.
     """
@@ -60,7 +60,7 @@ def _role_for(user: str) -> list[JsonObject]:
             "apiVersion": f"{_RBAC}/v1",
             "kind": "ClusterRole",
             "metadata": metadata,
-            "rules": [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}],
+            "rules": [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": [*verbs]}],
         },
         {
             "apiVersion": f"{_RBAC}/v1",
@@ -118,12 +118,12 @@ class KindReader:
             await self._list(found, take, restart, namespace)
         except Forbidden as error:
             if kind.indispensable:
-                user = _REFUSED_USER.search(error.message)
+                user = REFUSED_USER.search(error.message)
                 raise RightsMissingError(
                     f"you may not list {kind.plural} of the whole cluster, and nothing can be "
                     "decided without nodes and the pods of all namespaces; the ClusterRole on "
                     f"standard output gives both rights: {error.message}",
-                    _role_for(user[1] if user else ""),
+                    role_for(user[1] if user else "", "list"),
                 ) from error
             return Unread(f"you may not list {kind.plural}", absent=False)
         except NotFound:

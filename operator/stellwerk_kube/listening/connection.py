@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from typing_extensions import override
 
 from stellwerk_kube.listening.framing import BeyondLimitError, RequestFraming
-from stellwerk_kube.listening.limits import RETRY_SECONDS
+from stellwerk_kube.listening.limits import RETRY_AFTER_SECONDS
 
 if TYPE_CHECKING:
     from stellwerk_kube.listening.accepted import AcceptedConnection
@@ -217,7 +217,7 @@ class LimitedConnection(web.RequestHandler):
         if refused.status is HTTPStatus.METHOD_NOT_ALLOWED:
             fields["Allow"] = ", ".join(sorted(self.use.limits.methods))
         if refused.status is HTTPStatus.SERVICE_UNAVAILABLE:
-            fields["Retry-After"] = str(RETRY_SECONDS)
+            fields["Retry-After"] = str(RETRY_AFTER_SECONDS)
         head = [f"HTTP/1.1 {refused.status.value} {refused.status.phrase}"]
         head += [f"{name}: {value}" for name, value in fields.items()]
         self.keep_alive(val=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RETRY_SECONDS: Final = 1
+RETRY_AFTER_SECONDS: Final = 1
 """The Retry-After of a refusal that is due to the requests of others."""
 
 

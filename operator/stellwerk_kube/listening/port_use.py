@@ -21,7 +21,7 @@ from aiohttp import web
 from stellwerk_kube.errors import in_words
 from stellwerk_kube.listening.accepted import AcceptedConnection
 from stellwerk_kube.listening.descriptors import Descriptors
-from stellwerk_kube.listening.limits import RETRY_SECONDS
+from stellwerk_kube.listening.limits import RETRY_AFTER_SECONDS
 
 if TYPE_CHECKING:
     import socket
@@ -147,7 +147,7 @@ class PortUse:
         """
         self.refused(reason)
         raise web.HTTPTooManyRequests(
-            text=f"too many requests: {text}\n", headers={"Retry-After": str(RETRY_SECONDS)}
+            text=f"too many requests: {text}\n", headers={"Retry-After": str(RETRY_AFTER_SECONDS)}
         )
 
     def failed(self, error: BaseException | None) -> None:

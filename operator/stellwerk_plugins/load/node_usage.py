@@ -25,8 +25,10 @@ FULL_PERCENT: Final = 100.0
 _HALF: Final = 0.5
 _BELOW_HALF: Final = math.nextafter(0.5, 0.0)
 _NAMED: Final = 3
-MOST_NODES: Final = 50_000
-_MOST_METRICS: Final = 64
+MAX_USAGE_NODES: Final = 50_000
+"""Nodes of one reading, ten times as many as a cluster has."""
+_MAX_METRICS: Final = 64
+"""Metrics of one node. Further ones are not read."""
 _LARGEST_PERCENT: Final = 1e9
 _LARGEST_NUMBER: Final = 1e15
 _AVERAGE: Final = "AVG"
@@ -52,9 +54,9 @@ class Usage:
         Raises:
             ValueError: there are more nodes than any cluster has.
         """
-        if len(self._nodes) == MOST_NODES:
-            raise ValueError(f"more than {MOST_NODES} nodes")
-        listed = metrics[:_MOST_METRICS] if isinstance(metrics, list) else ()
+        if len(self._nodes) == MAX_USAGE_NODES:
+            raise ValueError(f"more than {MAX_USAGE_NODES} nodes")
+        listed = metrics[:_MAX_METRICS] if isinstance(metrics, list) else ()
         good = [each for each in listed if _is_metric(each)]
         self._refused += len(listed) - len(good)
         self._nodes.append(name)

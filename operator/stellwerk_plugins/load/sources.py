@@ -27,10 +27,12 @@ from stellwerk.plugin_api import (
     read_secret,
     resource_amount,
 )
-from stellwerk_plugins.load.node_usage import KIND, MOST_NODES, Usage, checked_usage
+from stellwerk_plugins.load.node_usage import KIND, MAX_USAGE_NODES, Usage, checked_usage
 
-PERIOD_SECONDS: Final = 30.0
-_AT_ONCE: Final = 100
+LOAD_PERIOD_SECONDS: Final = 30.0
+"""Pause between two readings of what the nodes use."""
+_NODES_PER_STEP: Final = 100
+"""Nodes that are checked before the event loop runs other tasks."""
 _METRICS_PATH: Final = "/apis/metrics.k8s.io/v1beta1/nodes"
 _USER_INFO: Final = re.compile(r"^(https?://)[^/?#]*@")
 Url = Annotated[str, Field(max_length=2048, pattern=r"^https?://[^/\s]+")]
@@ -123,7 +125,7 @@ class _Source(NumberSource):
     """A source whose answers are checked as they are read, a few nodes at a time."""
 
     kind = KIND
-    period_seconds = PERIOD_SECONDS
+    period_seconds = LOAD_PERIOD_SECONDS
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -140,7 +142,7 @@ async def _gathered(
     usage = Usage(end_seconds)
     for number, (name, metrics, measured_seconds) in enumerate(nodes, 1):
         usage.add(name, metrics, measured_seconds)
-        if not number % _AT_ONCE:
+        if not number % _NODES_PER_STEP:
             await web.pause()
     return _Checked(usage.fields())
 
@@ -269,7 +271,7 @@ def _results(answer: object, label: str) -> list[tuple[str, float]]:
     data = answer.get("data")
     listed = data.get("result") if isinstance(data, Mapping) else None
     found = []
-    for each in listed[:MOST_NODES] if isinstance(listed, list) else ():
+    for each in listed[:MAX_USAGE_NODES] if isinstance(listed, list) else ():
         try:
             name, value = each["metric"][label], float(each["value"][1])
         except (KeyError, IndexError, TypeError, ValueError, OverflowError):

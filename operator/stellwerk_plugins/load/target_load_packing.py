@@ -42,8 +42,10 @@ from stellwerk_plugins.load.sources import UsageArgs, source_of
 
 _REPORTING_SECONDS: Final = 60
 """Time before the window's end in which a new pod may not have been measured yet."""
-_MOST_LINES: Final = 10
-_MOST_MILLIS: Final = float(1 << 62)
+_MAX_LINES: Final = 10
+"""Nodes that an explanation names, those with the highest scores first."""
+_MAX_MILLIS: Final = float(1 << 62)
+"""Largest request of a container in millicores; larger ones count as this, so that int64 holds."""
 
 
 def _multiplier(text: str) -> str:
@@ -141,7 +143,7 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
         predicted, scores = self._predicted(pod, nodes), self.score(state, pod, nodes)
         missing = self._missing[nodes.rows]
         lines = [self._usage.explained([name for name in names if name])]
-        for position in np.argsort(-scores, kind="stable")[:_MOST_LINES].tolist():
+        for position in np.argsort(-scores, kind="stable")[:_MAX_LINES].tolist():
             if not names[position]:
                 continue
             lines.append(
@@ -173,7 +175,7 @@ class TargetLoadPacking(ScorePlugin, ExplainPlugin):
                 total += millis(container.limits["cpu"])
             elif "cpu" in container.requests:
                 expected = float(millis(container.requests["cpu"])) * self._multiplier
-                total += int(go_round(np.clip([expected], -_MOST_MILLIS, _MOST_MILLIS))[0])
+                total += int(go_round(np.clip([expected], -_MAX_MILLIS, _MAX_MILLIS))[0])
             else:
                 total += self._default_millis
         self._predictions[pod.spec] = total

@@ -12,7 +12,8 @@ _FEW: Final = 24
 """Rows below which computing them one by one costs less."""
 _STEPS_AT_ONCE: Final = 8
 _ENOUGH: Final = 3e-15
-_MOST_STEPS: Final = 4000
+_MAX_STEPS: Final = 4000
+"""Steps of the continued fraction. It has converged long before, except at extreme arguments."""
 _LARGEST_EXPONENT: Final = 700.0
 _TINY: Final = 1e-300
 
@@ -79,7 +80,7 @@ def _fractions(alpha: FloatColumn, beta: FloatColumn, x: FloatColumn) -> FloatCo
     at = np.arange(len(x))
     c, d = np.ones(len(x), np.float64), 1 / _nonzero(1.0 - (alpha + beta) * x / (alpha + 1))
     result = d.copy()
-    for step in range(1, _MOST_STEPS):
+    for step in range(1, _MAX_STEPS):
         twice = 2 * step
         factor = np.ones(0, np.float64)
         for term in (
@@ -90,7 +91,7 @@ def _fractions(alpha: FloatColumn, beta: FloatColumn, x: FloatColumn) -> FloatCo
             c = _nonzero(1 + term / c)
             factor = c * d
             result = result * factor
-        if step % _STEPS_AT_ONCE == 0 or step == _MOST_STEPS - 1:
+        if step % _STEPS_AT_ONCE == 0 or step == _MAX_STEPS - 1:
             found[at] = result
             open_ = np.abs(factor - 1) >= _ENOUGH
             if not open_.any():
@@ -110,7 +111,7 @@ def _fraction(alpha: float, beta: float, x: float) -> float:
     c, d = 1.0, 1.0 - (alpha + beta) * x / (alpha + 1)
     d = 1 / (d if abs(d) > _TINY else _TINY)
     result = d
-    for step in range(1, _MOST_STEPS):
+    for step in range(1, _MAX_STEPS):
         twice = 2 * step
         for term in (
             step * (beta - step) * x / ((alpha - 1 + twice) * (alpha + twice)),

@@ -33,7 +33,7 @@ ZoneMask = npt.NDArray[np.bool_]
 Distances: TypeAlias = tuple[tuple[int, ...], ...]
 """Between the zones of a node, by position."""
 
-_MOST_RESOURCES: Final = 64
+_MAX_RESOURCES: Final = 64
 """Columns of so many resources are kept, those that were asked for last."""
 _LARGEST: Final = 1 << 56
 """No amount is above it, so that the sum over all zones of a node and its hundredfold are exact."""
@@ -109,7 +109,7 @@ class Zones:
         """A resource's columns, made when first asked for."""
         found = self._amounts.get(resource)
         if found is None:
-            while len(self._amounts) >= _MOST_RESOURCES:
+            while len(self._amounts) >= _MAX_RESOURCES:
                 self._amounts.popitem(last=False)
             found = self._amounts[resource] = ZoneAmounts(*self.present.shape)
             self._write_amounts(list(self._handle.snapshot.row_of.values()), resource, found)

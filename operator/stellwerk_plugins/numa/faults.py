@@ -21,17 +21,18 @@ from stellwerk_plugins.conditions import condition, message_of, part, said, warn
 from stellwerk_plugins.numa.columns import Zones
 from stellwerk_plugins.numa.topology import KIND
 
-PERIOD_SECONDS: Final = 10.0
+FAULTS_PERIOD_SECONDS: Final = 10.0
+"""Pause between two runs that write conditions and events of topologies."""
 _API: Final = "topology.node.k8s.io/v1alpha2"
-_MOST_WRITES: Final = 50
-"""In one run; the rest follows in the next."""
+_MAX_WRITES_PER_RUN: Final = 50
+"""Writes of one run. The rest follows in the next one."""
 
 
 class TopologyFaults(PeriodicTask):
     """Writes conditions and events of objects that make no sense, and of those that do again."""
 
     name = "the faults of topologies"
-    period_seconds = PERIOD_SECONDS
+    period_seconds = FAULTS_PERIOD_SECONDS
 
     def __init__(self, objects: ObjectStore, zones: Zones, recorder: Recorder) -> None:
         self._objects = objects
@@ -50,7 +51,7 @@ class TopologyFaults(PeriodicTask):
         due += [name for name in self._told if name not in faults]
         due += sorted(self._unwritten.difference(due))
         failure: ApiError | None = None
-        for name in due[:_MOST_WRITES]:
+        for name in due[:_MAX_WRITES_PER_RUN]:
             obj = self._objects.get(KIND, "", name)
             message = message_of(faults.get(name, ()))
             told, self._told[name] = self._told.get(name), message

@@ -72,7 +72,8 @@ _STATUSES: Final = {
     _SIDECAR: unschedulable(_NAME, "cannot align sidecar container"),
     _CONTAINER: unschedulable(_NAME, "cannot align container"),
 }
-_MOST_LINES: Final = 8
+_MAX_LINES: Final = 8
+"""Nodes of which an explanation says what they lack."""
 
 
 class NodeResourceTopologyMatch(
@@ -240,7 +241,7 @@ class NodeResourceTopologyMatch(
                 continue
             for fault in topology.faults:
                 yield f"{node.name}: {fault}"
-            if result.codes[position] and told < _MOST_LINES:
+            if result.codes[position] and told < _MAX_LINES:
                 told += 1
                 yield f"{node.name}: {self._lacking(pod, row)}"
 

@@ -21,11 +21,14 @@ UNKNOWN_DISTANCE: Final = 255
 _LARGEST_DISTANCE: Final = 1 << 31
 DEFAULT_MOST_ZONES: Final = 8
 _LARGEST_MOST_ZONES: Final = 1024
-_MOST_ZONES: Final = 256
-_MOST_RESOURCES: Final = 256
-_MOST_COSTS: Final = 256
-_MOST_ATTRIBUTES: Final = 256
-_MOST_FAULTS: Final = 8
+_MAX_ZONES: Final = 256
+"""Zones of one object that are read; a fault says if there are more. So are resources of a zone."""
+_MAX_RESOURCES: Final = 256
+_MAX_COSTS: Final = 256
+"""Distances of a zone to others. Further ones are not read, and neither are further attributes."""
+_MAX_ATTRIBUTES: Final = 256
+_MAX_FAULTS: Final = 8
+"""Faults of one object that a condition names."""
 _ZONE_NAME: Final = re.compile(r"node-([0-9]{1,9})")
 _POLICIES: Final = frozenset({"none", "best-effort", "restricted", SINGLE_NUMA_NODE})
 _SCOPES: Final = frozenset({CONTAINER, POD})
@@ -105,7 +108,7 @@ def parse_topology(obj: JsonObject) -> Topology:
     fingerprint = fingerprint or str(annotations.get(_FINGERPRINT_ANNOTATION) or "")
     ordered = tuple(zones[number] for number in sorted(zones))
     return Topology(
-        ordered, policy, scope, most_zones, fingerprint, method, tuple(faults[:_MOST_FAULTS])
+        ordered, policy, scope, most_zones, fingerprint, method, tuple(faults[:_MAX_FAULTS])
     )
 
 
@@ -114,16 +117,16 @@ def _first(policies: object) -> str:
 
 
 def _attributes(attributes: object) -> Iterator[tuple[str, str]]:
-    for each in attributes[:_MOST_ATTRIBUTES] if isinstance(attributes, list) else ():
+    for each in attributes[:_MAX_ATTRIBUTES] if isinstance(attributes, list) else ():
         if isinstance(each, dict):
             yield str(each.get("name") or ""), str(each.get("value") or "")
 
 
 def _parsed_zones(zones: object, faults: list[str]) -> Iterator[Zone]:
     listed = zones if isinstance(zones, list) else []
-    if len(listed) > _MOST_ZONES:
-        faults.append(f"of {len(listed)} zones only the first {_MOST_ZONES} count")
-    for each in listed[:_MOST_ZONES]:
+    if len(listed) > _MAX_ZONES:
+        faults.append(f"of {len(listed)} zones only the first {_MAX_ZONES} count")
+    for each in listed[:_MAX_ZONES]:
         if not isinstance(each, dict) or each.get("type") != "Node":
             continue
         name = str(each.get("name") or "")
@@ -144,9 +147,9 @@ def _available(zone: Mapping[str, Any], faults: list[str]) -> dict[str, int]:
     available: dict[str, int] = {}
     resources = zone.get("resources")
     listed = resources if isinstance(resources, list) else []
-    if len(listed) > _MOST_RESOURCES:
-        faults.append(f"of zone {zone['name']} only the first {_MOST_RESOURCES} resources count")
-    for each in listed[:_MOST_RESOURCES]:
+    if len(listed) > _MAX_RESOURCES:
+        faults.append(f"of zone {zone['name']} only the first {_MAX_RESOURCES} resources count")
+    for each in listed[:_MAX_RESOURCES]:
         try:
             name, amount = str(each["name"]), _amount(each["available"])
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -160,7 +163,7 @@ def _available(zone: Mapping[str, Any], faults: list[str]) -> dict[str, int]:
 
 def _distances(costs: object, faults: list[str]) -> dict[int, int]:
     distances: dict[int, int] = {}
-    for each in costs[:_MOST_COSTS] if isinstance(costs, list) else ():
+    for each in costs[:_MAX_COSTS] if isinstance(costs, list) else ():
         name, value = (
             (each.get("name"), each.get("value")) if isinstance(each, dict) else (None, None)
         )

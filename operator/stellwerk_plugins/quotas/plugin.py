@@ -61,7 +61,8 @@ _NAME: Final = "CapacityScheduling"
 _NEVER: Final = "Never"
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
 _UNDER_WAY: Final = unresolvable(_NAME, "waiting for the preemption for this pod to be finished")
-_MOST_PROPOSALS: Final = 8
+_MAX_PROPOSALS: Final = 8
+"""Pods that are proposed for deletion, nodes on which they are looked for, and quotas named."""
 
 
 class CapacityScheduling(
@@ -257,7 +258,7 @@ class CapacityScheduling(
         if beside:
             lines.append(
                 f"of several quotas of {pod.namespace} the oldest counts, {quota.name}; "
-                f"not {', '.join(beside[:_MOST_PROPOSALS])}"
+                f"not {', '.join(beside[:_MAX_PROPOSALS])}"
             )
         return PluginFacts(lines=tuple(lines))
 
@@ -307,12 +308,12 @@ class CapacityScheduling(
             rows = self._use.rows.get(namespace, {})
             pods = [
                 other
-                for each in list(rows)[:_MOST_PROPOSALS]
+                for each in list(rows)[:_MAX_PROPOSALS]
                 for other in self._handle.snapshot.pods[each].values()
                 if other.namespace == namespace and requested_by(other)
             ]
             yield None
-            for other in reversed(by_importance(pods)[-_MOST_PROPOSALS:]):
+            for other in reversed(by_importance(pods)[-_MAX_PROPOSALS:]):
                 yield DeletePod(other)
 
 

@@ -30,7 +30,8 @@ from stellwerk_plugins.quotas.amounts import (
 )
 
 KIND: Final = "ElasticQuota"
-_MOST_RESOURCES: Final = 256
+_MAX_RESOURCES: Final = 256
+"""Resources of one list in a quota. Further ones are not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _amounts(given: object, place: str, faults: list[str]) -> Amounts | None:
     if not isinstance(given, Mapping):
         faults.append(f"spec.{place} is not a list of resources: it counts as empty")
         return amounts
-    for resource, text in list(given.items())[:_MOST_RESOURCES]:
+    for resource, text in list(given.items())[:_MAX_RESOURCES]:
         try:
             amount = resource_amount(str(resource), text)
         except (TypeError, ValueError, AttributeError):

@@ -22,9 +22,10 @@ from stellwerk_plugins.conditions import condition, message_of, part, said, warn
 from stellwerk_plugins.quotas.amounts import amount_as_text
 from stellwerk_plugins.quotas.quota import KIND, NamespaceUse, Quota, Quotas
 
-PERIOD_SECONDS: Final = 5.0
-_MOST_WRITES: Final = 50
-"""In one run; the rest follows in the next."""
+STATUS_PERIOD_SECONDS: Final = 5.0
+"""Pause between two runs that write the status of quotas."""
+_MAX_WRITES_PER_RUN: Final = 50
+"""Writes of one run. The rest follows in the next one."""
 _API: Final = "scheduling.x-k8s.io/v1alpha1"
 
 
@@ -32,7 +33,7 @@ class QuotaStatus(PeriodicTask):
     """Writes status.used and a condition of every quota."""
 
     name = "the status of elastic quotas"
-    period_seconds = PERIOD_SECONDS
+    period_seconds = STATUS_PERIOD_SECONDS
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class QuotaStatus(PeriodicTask):
     async def run(self, client: ClusterClient) -> None:
         self._show()
         failure: ApiError | None = None
-        for obj, patch in list(self._due())[:_MOST_WRITES]:
+        for obj, patch in list(self._due())[:_MAX_WRITES_PER_RUN]:
             namespace, name = _key(obj)
             path = f"/apis/{_API}/namespaces/{namespace}/elasticquotas/{name}/status"
             if (message := said(patch)) and (namespace, name) not in self._refused:

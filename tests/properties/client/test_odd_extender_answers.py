@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stellwerk.client.extender_answers import MAX_NUMBER, ExtenderAnswer, FilterAnswer
+from stellwerk.client.extender_answers import MAX_INT32, ExtenderAnswer, FilterAnswer
 from stellwerk_kube.errors import ExtenderError
 from stellwerk_kube.untrusted_text import SHOWN_BYTES
 
@@ -101,7 +101,7 @@ def test_of_filter_only_offered_nodes_remain(answer: Any) -> None:
 def test_scores_are_numbers_of_nodes_named_once(answer: Any) -> None:
     scores = read("prioritize", answer) or []
     assert len(dict(scores)) == len(scores)
-    assert all(abs(score) <= MAX_NUMBER for _, score in scores)
+    assert all(abs(score) <= MAX_INT32 for _, score in scores)
 
 
 @given(ANSWERS)
@@ -114,7 +114,7 @@ def test_victims_are_pods_named_once(answer: Any) -> None:
     for victims in (read("preempt", answer) or {}).values():
         assert all(isinstance(uid, str) for uid in victims.uids)
         assert len(set(victims.uids)) == len(victims.uids)
-        assert 0 <= victims.pdb_violations <= MAX_NUMBER
+        assert 0 <= victims.pdb_violations <= MAX_INT32
 
 
 @pytest.mark.parametrize("purpose", ["filter", "bind"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.client.elector import MAX_DURATION_SECONDS
+from stellwerk.client.elector import MAX_LEASE_SECONDS
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import LeaseLostError
 from tests.support.lease_election import Candidate, Fate, LeaseServer, OwnClock, record
@@ -375,7 +375,7 @@ async def test_a_lease_of_a_stranger_that_lasts_for_68_years_is_taken_after_an_h
     server = LeaseServer()
     server.put(record("x" * 1_000_000, duration_seconds=(1 << 31) - 1, renewed="9999-12-31"))
     me = Candidate(server, clock, ME)
-    await asyncio.sleep(MAX_DURATION_SECONDS - 10)
+    await asyncio.sleep(MAX_LEASE_SECONDS - 10)
     assert me.led_at_seconds is None
     await asyncio.sleep(20)
     await me.leads()

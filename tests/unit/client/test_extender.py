@@ -28,10 +28,10 @@ from stellwerk.client.extender import (
     _Credentials,
     go_json,
 )
-from stellwerk.client.extender_answers import MAX_ANSWER_BYTES, AnsweredVictims
+from stellwerk.client.extender_answers import MAX_EXTENDER_ANSWER_BYTES, AnsweredVictims
 from stellwerk.client.extender_tls import (
-    MAX_FILE_BYTES,
     MAX_READING_SECONDS,
+    MAX_TLS_FILE_BYTES,
     ExtenderFiles,
     TlsMaterial,
     UnusableFileError,
@@ -381,12 +381,14 @@ async def endless_server(headers: dict[str, str]) -> AsyncIterator[tuple[str, li
 
 async def test_an_answer_without_end_is_cut_off_and_its_connection_closed() -> None:
     async with endless_server({}) as (url, written), extender(url) as client:
-        with pytest.raises(ExtenderError, match=f"answered more than {MAX_ANSWER_BYTES}"[:-3]):
+        with pytest.raises(
+            ExtenderError, match=f"answered more than {MAX_EXTENDER_ANSWER_BYTES}"[:-3]
+        ):
             await client.filter(POD, NODES)
         async with asyncio.timeout(60):
             while written[-1] != -1:  # noqa: ASYNC110 until the server has noticed
                 await asyncio.sleep(0.01)
-    assert written[0] < 4 * MAX_ANSWER_BYTES  # the rest is what sockets buffer
+    assert written[0] < 4 * MAX_EXTENDER_ANSWER_BYTES  # the rest is what sockets buffer
 
 
 async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
@@ -595,7 +597,7 @@ def sparse(path: Path) -> None:
 
 
 def too_long(path: Path) -> None:
-    path.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    path.write_bytes(b"x" * (MAX_TLS_FILE_BYTES + 1))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_lines_are_those_of_the_whole_text(pieces: list[bytes]) -> None:
 async def test_a_line_that_is_longer_than_any_event_is_not_held(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(transport, "MAX_STREAM_LINE_BYTES", 1 << 20)
     with pytest.raises(AnswerTooLarge, match="a line has more than 1 MiB"):
         await lines([b"x" * 1000] * 5000)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.answers.what_if import MAX_LISTED_PODS, MAX_TEMPLATE_PODS, Supposition
+from stellwerk.answers.what_if import MAX_PODS_ONE_BY_ONE, MAX_TEMPLATE_PODS, Supposition
 from stellwerk.explain.steps import OutOfTime
 from stellwerk.explain.what_if import what_if
 from stellwerk_kube.errors import ConfigurationError
@@ -14,7 +14,7 @@ from tests.support.builders import make_node, make_pod, owned
 from tests.support.in_process import InProcess, make_profile
 
 TYPE = "node.kubernetes.io/instance-type"
-MANY = MAX_LISTED_PODS + 1
+MANY = MAX_PODS_ONE_BY_ONE + 1
 
 
 def cluster(*objects: JsonObject) -> InProcess:

@@ -1,7 +1,8 @@
 """Rounds of a list and a watch against a server in memory, whose history may be restored."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 from copy import copy
 from typing import Any
 
@@ -124,7 +125,10 @@ class Server(MemoryClient):
         page = {"kind": "PodList", "metadata": metadata, "items": list(self.pods().values())}
         return page if self.answer is None else self.answer
 
-    async def watch(self, since: str | None) -> AsyncGenerator[Any, None]:
+    def watch(self, since: str | None) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
+        return aclosing(self._events(since))
+
+    async def _events(self, since: str | None) -> AsyncGenerator[Any, None]:
         """A list, if it is asked for, what has happened since, and the end of the stream."""
         if self.error is not None:
             raise ConnectionError(str(self.error))
@@ -489,10 +493,11 @@ def test_an_error_in_place_of_a_list_has_it_read_by_pages_at_once(status: Any) -
         if since is None:
             yield {"type": "ERROR", "object": status}
             return
-        async for event in bench.server.watch(since):
-            yield event
+        async with bench.server.watch(since) as events:
+            async for event in events:
+                yield event
 
-    asyncio.run(bench.stream.run(refused))
+    asyncio.run(bench.stream.run(lambda since: aclosing(refused(since))))
     assert bench.is_true()
     assert bench.server.pages == 1
     told = "410 too old" if status == {"code": 410, "message": "too old"} else "disabled"
@@ -513,11 +518,11 @@ def test_a_stream_that_ends_before_its_list_deletes_nothing_and_is_followed_by_p
     bench = listed("a", "b")
     expire(bench)
 
-    async def cut(_: str | None) -> AsyncGenerator[Any, None]:
+    async def cut() -> AsyncGenerator[Any, None]:
         yield {"type": "ADDED", "object": bench.server.pods()["a"]}
 
     with pytest.raises(WatchError, match="ended before the list"):
-        asyncio.run(bench.stream.run(cut))
+        asyncio.run(bench.stream.run(lambda _: aclosing(cut())))
     assert bench.is_true()
     bench.round()
     assert bench.is_true()

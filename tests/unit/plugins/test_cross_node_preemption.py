@@ -1,5 +1,6 @@
 """CrossNodePreemption: the documents' example, its limits, and what it says."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,18 @@ from stellwerk.plugins.cross_node_preemption import (
     VictimSearchLimits,
 )
 from stellwerk.snapshot.columns import Mask
+from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import (
     CROSS_NODE,
     by_node,
+    costing,
     make_arena,
     make_budget,
     names,
+    of_daemon_set,
+    preempting,
     preemptor,
     victim,
 )
@@ -208,3 +213,75 @@ def test_when_time_is_up_the_best_so_far_counts() -> None:
     assert search.cut_short
     assert search.best is None
     assert len(asked) <= 4
+
+
+# --- DefaultPreemption's arguments are followed --------------------------------------------------
+
+
+def following(**args: Any) -> JsonObject:
+    return {**CROSS_NODE, **preempting(**args)}
+
+
+CLOCK = VirtualClock(datetime(2026, 1, 1, 0, 30, tzinfo=UTC))
+
+
+def in_the_way(name: str, node_name: str, start: str) -> JsonObject:
+    return victim(name, node_name, start=start, priority=1, labels={"app": "q"})
+
+
+@pytest.mark.parametrize(
+    ("args", "goes"),
+    [
+        pytest.param({"minRunSeconds": 600}, "old", id="a young pod stays"),
+        pytest.param({"spareDaemonSetPods": True}, "young", id="the pod of a DaemonSet stays"),
+        pytest.param({"orderByDeletionCost": True}, "young", id="the dearer pod stays"),
+    ],
+)
+def test_of_equal_pods_on_several_nodes_the_one_that_is_spared_stays(
+    args: JsonObject, goes: str
+) -> None:
+    """Each zone has room for the pod, and on another node a pod in the way.
+
+    That of zone a is older, dearer and a DaemonSet's.
+    """
+    nodes = [
+        make_node(f"{zone}{cpu}", zone=zone, cpu=str(cpu)) for zone in ("a", "b") for cpu in (1, 2)
+    ]
+    pods = [
+        of_daemon_set(costing(in_the_way("old", "a1", "01"), "9")),
+        in_the_way("young", "b1", "29"),
+    ]
+    result = make_arena(nodes, pods, profile=following(**args), clock=CLOCK).preempt(
+        preemptor("p", affinity=away_from("q"))
+    )
+    assert {tuple(names(each.victims)) for each in result.candidates} == {(goes,)}
+
+
+def test_it_says_which_argument_put_whom_behind() -> None:
+    """The pod in the way has to go, and one of two others that fill the node with room."""
+    nodes = [make_node("n1", zone="a", cpu="1"), make_node("n2", zone="a", cpu="4")]
+    pods = [
+        in_the_way("q", "n1", "01"),
+        victim("older", "n2", cpu="2", start="02", priority=1),
+        victim("young", "n2", cpu="2", start="29", priority=1),
+    ]
+    result = make_arena(nodes, pods, profile=following(minRunSeconds=600), clock=CLOCK).preempt(
+        preemptor("p", affinity=away_from("q"))
+    )
+    [candidate] = result.candidates
+    assert names(candidate.victims) == ["q", "older"]
+    assert result.decided_by is not None
+    assert result.decided_by(candidate, result.candidates) == (
+        "minRunSeconds puts 1 pod that has run for less than 600 s behind others"
+    )
+
+
+def test_it_evicts_only_those_whom_the_profile_lets_be_evicted() -> None:
+    pods = [victim("foreign", "n2", priority=1, namespace="other", labels={"app": "q"})]
+    term = away_from("q")
+    terms = term["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    terms[0]["namespaceSelector"] = {}
+    new = preemptor("p", affinity=term)
+    assert by_node(make_arena(ZONE, pods, profile=following()).preempt(new))
+    arena = make_arena(ZONE, pods, profile=following(victims="SameNamespace"))
+    assert not arena.preempt(new).candidates

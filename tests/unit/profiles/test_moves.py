@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from stellwerk.profiles.moves import GRACE_SECONDS
+from stellwerk.profiles.moves import SECONDS_FOR_ANOTHER_SCHEDULER
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
@@ -120,7 +120,7 @@ def test_a_pod_waits_for_a_namespace_that_comes_late() -> None:
         await quiet()
         assert not served_by(world, "p"), "not scheduled by the wrong one"
         assert world.condition("p") is None
-        until = clock.monotonic() + GRACE_SECONDS + 1
+        until = clock.monotonic() + SECONDS_FOR_ANOTHER_SCHEDULER + 1
         await eventually(lambda: clock.monotonic() >= until, 60)
         await eventually(lambda: world.condition("p"))
         assert world.condition("p") == (
@@ -138,7 +138,7 @@ def test_a_pod_of_another_scheduler_is_not_written_to() -> None:
     async def flow(world: InProcess, clock: VirtualClock) -> None:
         world.apply(of_team("batch", "batch"), make_namespace("default", team="web"))
         world.apply(make_node("n"), make_pod("theirs"), make_pod("volcanic", scheduler_name="v"))
-        until = clock.monotonic() + GRACE_SECONDS + 1
+        until = clock.monotonic() + SECONDS_FOR_ANOTHER_SCHEDULER + 1
         await eventually(lambda: clock.monotonic() >= until, 60)
         assert world.condition("theirs") is world.condition("volcanic") is None
         assert world.notes.events == []
@@ -336,7 +336,7 @@ def test_a_profile_takes_pods_of_its_namespaces_and_says_so_to_others() -> None:
             active
             == 'schedules pods with schedulerName "gpu", of the namespaces in spec.namespaces'
         )
-        clock.advance(GRACE_SECONDS + 1)
+        clock.advance(SECONDS_FOR_ANOTHER_SCHEDULER + 1)
         await eventually(lambda: world.condition("refused") is not None)
         condition = world.condition("refused")
         assert condition is not None

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from stellwerk.profiles.moves import GRACE_SECONDS
+from stellwerk.profiles.moves import SECONDS_FOR_ANOTHER_SCHEDULER
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
@@ -21,7 +21,7 @@ def play(flow: Callable[[InProcess, VirtualClock], Awaitable[None]]) -> None:
 
 
 async def pass_the_grace(clock: VirtualClock) -> None:
-    until = clock.monotonic() + GRACE_SECONDS + 1
+    until = clock.monotonic() + SECONDS_FOR_ANOTHER_SCHEDULER + 1
     await eventually(lambda: clock.monotonic() >= until, 60)
     await quiet()
 

@@ -7,7 +7,7 @@ from stellwerk.backend.queued_pod import Place
 from stellwerk.explain.lists.page import Page, PodsAsked
 from stellwerk.explain.lists.queue import queue_page
 from stellwerk.explain.steps import finished
-from stellwerk.models.unserved_pods import GRACE_SECONDS
+from stellwerk.models.unserved_pods import MIN_UNSERVED_SECONDS
 from stellwerk.profiles.unserved import MAX_NAMES, UnservedPods
 from stellwerk.serving.exposition import exposition
 from stellwerk_kube.clock import VirtualClock
@@ -53,7 +53,7 @@ def counted(world: InProcess, name: str) -> str:
 
 async def examined(world: InProcess, clock: VirtualClock) -> None:
     await unserved(world).round()
-    clock.advance(GRACE_SECONDS)
+    clock.advance(MIN_UNSERVED_SECONDS)
     await unserved(world).round()
 
 
@@ -139,7 +139,7 @@ def test_names_are_counted_apart_up_to_a_limit() -> None:
         world.apply(*(make_pod(f"p{n}", scheduler_name=f"s-{n}-qq") for n in range(MAX_NAMES + 5)))
         for _ in range(6):
             await unserved(world).round()
-            clock.advance(GRACE_SECONDS)
+            clock.advance(MIN_UNSERVED_SECONDS)
         await unserved(world).round()
         assert world.metrics.unserved_pods.size <= MAX_NAMES + 1
 

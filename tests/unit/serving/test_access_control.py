@@ -10,7 +10,7 @@ from aiohttp.test_utils import make_mocked_request
 from typing_extensions import override
 
 from stellwerk.client.reviews import ANONYMOUS, Identity
-from stellwerk.serving.access_control import ANSWER_SECONDS, AccessControl, Reviewer
+from stellwerk.serving.access_control import KEPT_ANSWER_SECONDS, AccessControl, Reviewer
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.errors import Unavailable
 
@@ -87,7 +87,7 @@ async def test_answers_hold_for_ten_seconds(
     access: AccessControl, cluster: Cluster, clock: VirtualClock
 ) -> None:
     await access.check(request("Bearer good"))
-    clock.advance(ANSWER_SECONDS - 0.001)
+    clock.advance(KEPT_ANSWER_SECONDS - 0.001)
     await access.check(request("Bearer good"))
     assert len(cluster.asked) == 2
     cluster.tokens.clear()

@@ -42,6 +42,7 @@ async def test_answers_have_the_described_shape() -> None:
             "/queue": "QueuePage",
             "/queue/history": "QueueHistoryPage",
             "/decisions": "DecisionsPage",
+            "/observed": "ObservedPage",
             "/profiles": "ProfilesPage",
             "/nodes": "NodesPage",
             "/nodes?totals=yes": "NodesPage",

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.answers.what_if import MAX_NODES, MAX_TEMPLATE_PODS
+from stellwerk.answers.what_if import MAX_SUPPOSED_NODES, MAX_TEMPLATE_PODS
 from stellwerk.models.number_options import NumberOption
 from stellwerk_cli.cli import USAGE_ERROR, main
-from stellwerk_cli.commands.what_if import MAX_COUNT, MAX_PODS
+from stellwerk_cli.commands.what_if import MAX_COUNT, MAX_COUNTED_PODS
 from tests.support.command_line import Argument, arguments
 
 ABSURD = ("-1", "-1s", "0", "1e30", "nan", "inf", "-inf", str(10**400), "")
@@ -166,5 +166,5 @@ def test_a_number_within_a_text_is_refused_with_the_option_and_its_range(
 
 
 def test_as_many_nodes_may_be_asked_for_as_the_operator_takes() -> None:
-    assert MAX_COUNT == MAX_NODES
-    assert MAX_PODS == MAX_TEMPLATE_PODS
+    assert MAX_COUNT == MAX_SUPPOSED_NODES
+    assert MAX_COUNTED_PODS == MAX_TEMPLATE_PODS

@@ -17,10 +17,13 @@ from tests.support.memory_client import MemoryClient
 PATH = "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles"
 WHOSE = {
     "schedulerName": "packing",
+    "mode": "Observe",
+    "allowBeside": True,
     "selector": {"namespaceSelector": {"matchLabels": {"team": "batch"}}},
 }
 ACTIVE = {**WHOSE, "weights": {"NodeResourcesFit": 5}}
 SHADOW = {"shadowOf": "packing", "sampleOneIn": 3, "weights": {"ImageLocality": 2}}
+"""Without a mode, as before an API server has set its default."""
 
 
 def client() -> MemoryClient:

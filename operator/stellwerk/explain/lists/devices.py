@@ -30,13 +30,12 @@ from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.plugins.shared.device_taint_rules import TaintRules
 from stellwerk.world.world import World
 from stellwerk_kube.errors import ConfigurationError
-from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.quantity import quantity_text
 from stellwerk_kube.resource_claim import key_of
 from stellwerk_kube.resource_slice import PARSED, Attribute, Device, Slice
 
 _RESOURCE_SLICE: Final = "ResourceSlice"
-_MAX_NODES: Final = 100
+_MAX_NAMED_NODES: Final = 100
 """Nodes that are named of those that a device is for."""
 _NONE: Final = Fraction(0)
 
@@ -167,7 +166,15 @@ def _explained_device(
             if not result.get("adminAccess"):
                 held.add(its_device)
             if its_device == name:
-                holders.append(_holder(claim, result))
+                holders.append(
+                    DeviceHolder(
+                        claim=key_of(claim),
+                        request=str(result.get("request", "")),
+                        consumed=result.get("consumedCapacity") or {},
+                        only_looks=bool(result.get("adminAccess")),
+                        pods=pods_of(claim),
+                    )
+                )
     devices = _taint_rules(world).applied_to(own).devices()
     device = next(each for each in devices if "/".join(each.key) == name)
     reaches = (device.reach,) if own.per_device else own.reaches
@@ -183,18 +190,8 @@ def _explained_device(
         shared=device.traits.shareable,
         holders=sorted(holders, key=lambda each: (each.claim, each.request)),
         counters=(yield from _counters(device, pool, held)),
-        nodes=sorted(nodes, key=natural_order)[:_MAX_NODES],
+        nodes=sorted(nodes, key=natural_order)[:_MAX_NAMED_NODES],
         on_nodes=len(nodes),
-    )
-
-
-def _holder(claim: JsonObject, result: JsonObject) -> DeviceHolder:
-    return DeviceHolder(
-        claim=key_of(claim),
-        request=str(result.get("request", "")),
-        consumed=result.get("consumedCapacity") or {},
-        only_looks=bool(result.get("adminAccess")),
-        pods=pods_of(claim),
     )
 
 

@@ -23,7 +23,7 @@ from stellwerk.answers.nodes import (
 from stellwerk.answers.suggestion import TaintFields
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.lists.page import (
-    MAX_ENTRIES,
+    MAX_ENTRIES_PER_PAGE,
     MAX_ENTRIES_PER_STEP,
     MAX_MATCHES_PER_STEP,
     Page,
@@ -43,7 +43,7 @@ from stellwerk_kube.node import NodeInfo
 
 _MAX_NODES_PER_SORT: Final = 2000
 """Nodes that are sorted in one step. The sorted parts are merged afterwards."""
-_MAX_PODS: Final = 500
+_MAX_LISTED_PODS: Final = 500
 """Pods that are listed, and waiting pods that are tried on a node."""
 _MAX_EXAMPLES: Final = 20
 """Pods that are named for each reason."""
@@ -149,7 +149,7 @@ def _totals(snapshot: Snapshot, asked: NodesAsked) -> Steps[NodeTotals]:
 
 def _shares(snapshot: Snapshot, asked: NodesAsked, resource: str) -> Steps[list[int]]:
     """Percent of a resource that is requested of each node that is wanted, in their order."""
-    _, names = yield from _found(snapshot, asked, Page(MAX_ENTRIES))
+    _, names = yield from _found(snapshot, asked, Page(MAX_ENTRIES_PER_PAGE))
     shares = []
     for number, name in enumerate(names):
         if number % MAX_ENTRIES_PER_STEP == 0:
@@ -256,7 +256,7 @@ def _explained_on(fork: World, name: str, entries: list[QueuedPod]) -> Steps[Nod
     away: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     followed: dict[str, None] = {}
     looked_at, stopped = 0, None
-    for entry in entries[:_MAX_PODS]:
+    for entry in entries[:_MAX_LISTED_PODS]:
         pod = entry.newest
         profile = fork.profiles.of(pod)
         looked_at += 1
@@ -277,7 +277,9 @@ def _explained_on(fork: World, name: str, entries: list[QueuedPod]) -> Steps[Nod
             stopped = str(reason)
             break
     ordered = sorted(away.items(), key=lambda each: -len(each[1]))
-    there = sorted(snapshot.pods[row].values(), key=lambda pod: natural_order(pod.key))[:_MAX_PODS]
+    there = sorted(snapshot.pods[row].values(), key=lambda pod: natural_order(pod.key))[
+        :_MAX_LISTED_PODS
+    ]
     return NodeExplanation(
         node=_node(fork, row),
         running=len(snapshot.pods[row]),

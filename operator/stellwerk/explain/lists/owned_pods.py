@@ -17,7 +17,7 @@ from stellwerk.explain.steps import Steps
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.world import World
 
-_MAX_PODS: Final = 500
+_MAX_LISTED_PODS: Final = 500
 """Pods that are listed. The answer counts all of them."""
 
 
@@ -41,8 +41,10 @@ def owned_pods(world: World, namespace: str, owner: str) -> Steps[OwnedPods]:
             yield
         if _is_of(pod, namespace, owner):
             placed.append(OwnedPod(pod=pod.key, node=pod.node_name))
-    shown = waiting[:_MAX_PODS]
-    shown += sorted(placed, key=lambda each: natural_order(each.pod))[: _MAX_PODS - len(shown)]
+    shown = waiting[:_MAX_LISTED_PODS]
+    shown += sorted(placed, key=lambda each: natural_order(each.pod))[
+        : _MAX_LISTED_PODS - len(shown)
+    ]
     return OwnedPods(
         owner=owner,
         namespace=namespace,

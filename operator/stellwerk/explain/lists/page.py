@@ -1,7 +1,7 @@
 """The requested part of a list: its offset, its length, and the pods to include.
 
 Every module of this folder uses it. `serving.explanations` creates it from a request. Invariant: a
-page holds at most MAX_ENTRIES entries.
+page holds at most MAX_ENTRIES_PER_PAGE entries.
 """
 
 import re
@@ -15,7 +15,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.selectors import LabelSelector
 
-MAX_ENTRIES: Final = 5000
+MAX_ENTRIES_PER_PAGE: Final = 5000
 """Entries of one page. A longer list is asked for in several pages."""
 DEFAULT_ENTRIES: Final = 500
 """Entries of a page whose request names no limit."""

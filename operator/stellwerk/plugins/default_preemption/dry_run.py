@@ -7,9 +7,11 @@ still does. Here one such step is made on every node before the next; nodes do n
 other, because each row of a view with overlay is a hypothesis of its own. PodDisruptionBudgets
 forbid no victim. They count twice: pods whose budget would be violated are put back first, and a
 candidate carries the number of its violations, of which `best_candidates` wants the fewest. Results
-are kept, for hundreds of pods that preempt at once mostly share a spec.
+are kept, for hundreds of pods that preempt at once mostly share a spec. With a VictimOrder pods of
+equal priority are put back in its order; all else stays as it is.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ from stellwerk.framework.interface import Candidate, PlacedPods
 from stellwerk.framework.result_cache import VerdictCursor
 from stellwerk.framework.services import Handle, ObjectStore
 from stellwerk.framework.types import CycleState, Status, error, unresolvable
+from stellwerk.framework.victim_order import KUBE_SCHEDULERS_ORDER, VictimOrder
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.disruption_budgets import POD_DISRUPTION_BUDGET, DisruptionBudgets
 from stellwerk.plugins.shared.victims import by_importance, importance
@@ -68,16 +71,20 @@ class DryRunResults:
 
     An outcome is handed out only while the node, every pod on it, the pods nominated to it and all
     budgets are the very objects that it was found with; its victims are therefore the newest
-    records of these pods.
+    records of these pods. Where time orders victims, it is handed out only until a pod on the node
+    has run for long enough, and not after the clock was set back.
     """
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._budgets = ChangeCursor(handle.objects.changes(POD_DISRUPTION_BUDGET))
-        self._of_key: OrderedDict[Hashable, _SpecResults] = OrderedDict()
+        self._of_key: OrderedDict[Hashable, SpecResults] = OrderedDict()
 
-    def of(self, key: Hashable, pod: PodInfo) -> DryRunOutcomes:
-        """The outcomes for pods of a key that hold for a pod; the caller adds to them."""
+    def of(self, key: Hashable, pod: PodInfo, now_seconds: float = 0.0) -> "SpecResults":
+        """The outcomes for pods of a key that hold for a pod; the caller adds to them.
+
+        `now_seconds`: the moment of the attempt, where time orders victims.
+        """
         if not self._budgets.current:
             self._budgets.catch_up()
             self._of_key.clear()
@@ -85,17 +92,24 @@ class DryRunResults:
         if results is None:
             while len(self._of_key) >= MAX_SPECS:
                 self._of_key.popitem(last=False)
-            results = self._of_key[key] = _SpecResults(self._handle)
+            results = self._of_key[key] = SpecResults(self._handle)
         self._of_key.move_to_end(key)
         results.forget_changed(pod)
-        return results.outcomes
+        results.forget_outdated(now_seconds)
+        return results
 
 
-class _SpecResults:
+class SpecResults:
     """Outcomes for pods of one key, and the changes up to which they hold."""
 
     def __init__(self, handle: Handle) -> None:
         self.outcomes: DryRunOutcomes = {}
+        self._until: dict[int, float] = {}
+        """By row, the moment at which time changes its outcome; rows without one are left out."""
+        self._next_seconds = math.inf
+        """No later than the first of these."""
+        self._now_seconds = -math.inf
+        """The moment of the last attempt."""
         self._verdicts = VerdictCursor(handle.snapshot, handle.nominations)
         self._records = ChangeCursor(handle.snapshot.record_changes)
 
@@ -108,6 +122,26 @@ class _SpecResults:
             return
         for row in rows.union(records):
             self.outcomes.pop(row, None)
+
+    def holds_until(self, row: int, seconds: float) -> None:
+        """Note until when the outcome of a row holds; infinite: until something changes."""
+        if seconds == math.inf:
+            self._until.pop(row, None)
+        else:
+            self._until[row] = seconds
+            self._next_seconds = min(self._next_seconds, seconds)
+
+    def forget_outdated(self, now_seconds: float) -> None:
+        """Drop the outcomes that time has changed; all of them if it has gone back."""
+        if now_seconds < self._now_seconds:
+            self.outcomes.clear()
+            self._until.clear()
+        self._now_seconds = now_seconds
+        if now_seconds >= self._next_seconds:
+            for row in [row for row, until in self._until.items() if until <= now_seconds]:
+                self.outcomes.pop(row, None)
+                del self._until[row]
+            self._next_seconds = min(self._until.values(), default=math.inf)
 
 
 OFFER_WITHOUT_VICTIMS: Final = "DefaultPreemption/offer nodes without victims"
@@ -148,11 +182,14 @@ class DryRun:
         budgets: DisruptionBudgets,
         results: DryRunResults | None = None,
         rule: VictimRule | None = None,
+        order: VictimOrder = KUBE_SCHEDULERS_ORDER,
     ) -> None:
         """With `results`, what is found serves later pods of the same spec, too.
 
-        `rule` says which pods may be victims; without one all of lower priority may.
+        `rule` says which pods may be victims; without one all of lower priority may. `order` says
+        which of equal priority are put back first; results are kept for one order each.
         """
+        self._order = order
         self._rule = rule if rule is not None and rule.limits else None
         self._snapshot = handle.snapshot
         self._offers_empty = ReleaseRule.OFFER_WITHOUT_VICTIMS in handle.compatibility
@@ -160,7 +197,7 @@ class DryRun:
         self._state = state
         self._pod = pod
         self._budgets = budgets
-        self._known: DryRunOutcomes | None = None
+        self._known: SpecResults | None = None
         # What a rule admits depends on the namespace of the pod, and on labels of namespaces.
         if results is not None and self._rule is None and self._filters.is_row_local(state, pod):
             key = (
@@ -169,17 +206,20 @@ class DryRun:
                 frozenset(state.skipped_filters),
                 bool(state.get(OFFER_WITHOUT_VICTIMS, bool)),
             )
-            self._known = results.of(key, pod)
+            self._known = results.of(key, pod, order.now_seconds)
 
     def run(self, rows: RowColumn) -> list[DryRunOutcome]:
         """For each row, the candidate, or the status that says why the node is none."""
         known = self._known
         if known is None:
             return self._run_all(rows)
-        numbers = rows.tolist()
-        untried = [row for row in numbers if row not in known]
-        known.update(zip(untried, self._run_all(np.array(untried, np.intp)), strict=True))
-        return [known[row] for row in numbers]
+        outcomes, numbers = known.outcomes, rows.tolist()
+        untried = [row for row in numbers if row not in outcomes]
+        outcomes.update(zip(untried, self._run_all(np.array(untried, np.intp)), strict=True))
+        if self._order.min_run_seconds:
+            for row in untried:
+                known.holds_until(row, self._order.holds_until(self._lower(row)))
+        return [outcomes[row] for row in numbers]
 
     def _run_all(self, rows: RowColumn) -> list[DryRunOutcome]:
         """`run` without looking at what was found before."""
@@ -194,7 +234,7 @@ class DryRun:
 
     def may_be_cleared(self, row: int) -> bool:
         """Whether a node is a candidate, as far as is known without a look at it."""
-        outcome = self._known.get(row) if self._known is not None else None
+        outcome = self._known.outcomes.get(row) if self._known is not None else None
         return bool(self._lower(row)) if outcome is None else isinstance(outcome, Candidate)
 
     def _lower(self, row: int) -> list[PodInfo]:
@@ -239,7 +279,7 @@ class DryRun:
 
     def _in_order_of_reprieve(self, pods: list[PodInfo]) -> list[tuple[PodInfo, bool]]:
         """Pods whose budget would be violated, then the others; the most important first."""
-        ordered = by_importance(pods)
+        ordered = by_importance(pods, self._order)
         marked = list(zip(ordered, self._budgets.violating(ordered), strict=True))
         return [each for each in marked if each[1]] + [each for each in marked if not each[1]]
 

@@ -2,11 +2,12 @@
 
 The runtime calls it when no node fits; what it finds is carried out by `scheduler.preemption`, and
 until the last victim is terminating, the pod stays gated. Invariant: candidates, their
-victims and the texts are kube-scheduler's.
+victims and the texts are kube-scheduler's, unless arguments order victims of equal priority.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from stellwerk.framework.interface import (
     AdmitsVictims,
     Candidate,
     EnqueueExtensions,
+    OrdersVictims,
     PostFilterResult,
     PreEnqueuePlugin,
 )
@@ -32,6 +34,7 @@ from stellwerk.framework.types import (
     unresolvable,
     unschedulable,
 )
+from stellwerk.framework.victim_order import VictimOrder
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.default_preemption.dry_run import (
@@ -42,8 +45,11 @@ from stellwerk.plugins.default_preemption.dry_run import (
 )
 from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import (
+    CRITERIA,
     best_candidates,
+    best_in_order,
     by_importance,
+    deciding_criteria,
     is_leaving_as_victim,
 )
 from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs
@@ -78,7 +84,7 @@ class _Findings:
     """By row, why the node is no candidate."""
 
 
-class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
+class DefaultPreemption(AdmitsVictims, OrdersVictims, PreEnqueuePlugin, EnqueueExtensions):
     """Dry-runs the nodes that deletions may help, and gates the pod while its victims terminate."""
 
     name: ClassVar[str] = _NAME
@@ -90,6 +96,8 @@ class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
         self._budgets = DisruptionBudgets(handle.objects, handle.compatibility)
         self._results = DryRunResults(handle)
         self._rule = VictimRule(args, handle.objects)
+        self.reads_time = args.min_run_seconds > 0
+        """As `Framework.reads_time`."""
         self._names_placement = ReleaseRule.NAME_PREEMPTION_PLACEMENT in handle.compatibility
         self._groups_preempt = ReleaseRule.GROUP_PREEMPTS_ONCE in handle.compatibility
 
@@ -114,6 +122,13 @@ class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
         return self._rule.admits(namespace, victim)
 
     @override
+    def victim_order(self) -> VictimOrder:
+        args = self._args
+        return VictimOrder(
+            args.min_run_seconds, args.spare_daemon_set_pods, args.order_by_deletion_cost
+        )
+
+    @override
     def post_filter(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
@@ -122,11 +137,21 @@ class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
         if obstacle:
             return PostFilterResult(unschedulable(_NAME, f"preemption: {obstacle}"))
         resolvable = diagnosis.statuses.where(Code.UNSCHEDULABLE)
-        found = self._find(state, pod, diagnosis.row_numbers()[resolvable])
+        order = self._handle.victim_order(state)
+        found = self._find(state, pod, diagnosis.row_numbers()[resolvable], order)
         found = replace(found, candidates=self._groups_whole(pod, found.candidates))
         if found.candidates:
             told_of = _told_of if self._names_placement else None
-            return PostFilterResult(OK, tuple(found.candidates), best_candidates, told_of)
+            candidates = tuple(found.candidates)
+            if not order.differs:
+                return PostFilterResult(OK, candidates, best_candidates, told_of)
+            return PostFilterResult(
+                OK,
+                candidates,
+                partial(best_in_order, order),
+                told_of,
+                decided_by=partial(self._decided_by, state, pod, order),
+            )
         failures = [status for status in found.statuses.values() if status.code is Code.ERROR]
         if failures:
             return PostFilterResult(error(_NAME, f"preemption: {_aggregate(failures)}"))
@@ -149,8 +174,14 @@ class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
             return "not eligible due to a terminating pod on the nominated node."
         return ""
 
-    def _find(self, state: CycleState, pod: PodInfo, rows: RowColumn) -> _Findings:
-        """Dry-run nodes, from a random one on, until there are enough candidates."""
+    def _find(
+        self, state: CycleState, pod: PodInfo, rows: RowColumn, order: VictimOrder
+    ) -> _Findings:
+        """Dry-run nodes, from a random one on, until there are enough candidates.
+
+        Where an order spares pods, further nodes are tried until the victims of one are no such
+        pods, as they are until one violates no budget.
+        """
         wanted = len(rows)
         if state.get(_NAME, EveryCandidate) is None and wanted:
             wanted = self._enough(len(rows))
@@ -163,7 +194,8 @@ class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
         state.victims_searched = True
         if state.without_victims:
             return _Findings((), {})
-        dry_run = DryRun(self._handle, state, pod, self._budgets, self._results, self._rule)
+        dry_run = DryRun(self._handle, state, pod, self._budgets, self._results, self._rule, order)
+        has_good = not order.differs
         row_of = snapshot.row_of
         nominated = {row_of.get(name) for name in self._handle.nominations.by_node}
         harmless: list[Candidate] = []
@@ -180,7 +212,9 @@ class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
                     statuses[row] = outcome
                     continue
                 (harmful if outcome.pdb_violations else harmless).append(outcome)
-                if harmless and len(harmless) + len(harmful) >= wanted:
+                if not has_good and not outcome.pdb_violations:
+                    has_good = not any(map(order.spares, outcome.victims))
+                if harmless and has_good and len(harmless) + len(harmful) >= wanted:
                     return _Findings([*harmless, *harmful], statuses)
         return _Findings([*harmless, *harmful[:wanted]], statuses)
 
@@ -213,6 +247,39 @@ class DefaultPreemption(AdmitsVictims, PreEnqueuePlugin, EnqueueExtensions):
             else:
                 whole.append(candidate)
         return whole
+
+    def _decided_by(
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        order: VictimOrder,
+        chosen: Candidate,
+        candidates: Sequence[Candidate],
+    ) -> str:
+        """The text on what decided against kube-scheduler's order; empty: nothing did.
+
+        The chosen node is tried once more in kube-scheduler's order: pods that would go by it and
+        do not are spared.
+        """
+        texts = []
+        if all(chosen is not each for each in best_candidates(candidates)):
+            kube_schedulers = {name for name, _ in CRITERIA}
+            texts = [
+                f"of the nodes, it has the {name}"
+                for name in deciding_criteria(candidates, order)
+                if name not in kube_schedulers
+            ]
+        snapshot = self._handle.snapshot
+        row = snapshot.row_of[chosen.node_name]
+        plain = DryRun(self._handle, state, pod, self._budgets, rule=self._rule)
+        (outcome,) = plain.run(np.array([row], np.intp))
+        if isinstance(outcome, Candidate):
+            going = {victim.uid for victim in chosen.victims}
+            spared = [each for each in outcome.victims if each.uid not in going]
+            texts += order.most_spared(spared)
+        lower = (each for each in snapshot.pods[row].values() if each.priority < pod.priority)
+        texts += order.misread(lower)
+        return "; ".join(texts)
 
     def _enough(self, nodes: int) -> int:
         """The number of candidates that is enough to choose from (`calculateNumCandidates`)."""

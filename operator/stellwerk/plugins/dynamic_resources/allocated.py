@@ -22,7 +22,7 @@ from stellwerk_kube.resource_slice import DeviceKey, PoolKey
 
 logger = logging.getLogger(__name__)
 
-IN_FLIGHT: Final = "AllocationInFlight"
+ALLOCATION_IN_FLIGHT: Final = "AllocationInFlight"
 """A kind that only this module stores."""
 
 
@@ -49,7 +49,7 @@ class InFlightAllocations:
     ) -> None:
         """An allocation is decided for the claim of this uid; members of the group may join it."""
         self.objects.hold(
-            IN_FLIGHT,
+            ALLOCATION_IN_FLIGHT,
             {
                 "metadata": {"namespace": namespace, "name": uid},
                 "status": {"allocation": allocation},
@@ -60,7 +60,7 @@ class InFlightAllocations:
 
     def shared_with(self, uid: str, namespace: str, group: PodGroupKey | None) -> JsonObject | None:
         """The allocation in flight that a member of the group may join; None: there is none."""
-        mark = self.objects.get(IN_FLIGHT, namespace, uid)
+        mark = self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid)
         if mark is None or group is None or mark.get("group") != group:
             return None
         allocation: JsonObject = mark["status"]["allocation"]
@@ -68,38 +68,40 @@ class InFlightAllocations:
 
     def join(self, uid: str, namespace: str, consumer: JsonObject) -> None:
         """Another pod uses the claim, too, and is reserved with the first one."""
-        mark = self.objects.get(IN_FLIGHT, namespace, uid)
+        mark = self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid)
         if mark is not None:
-            self.objects.hold(IN_FLIGHT, {**mark, "joined": (*mark.get("joined", ()), consumer)})
+            self.objects.hold(
+                ALLOCATION_IN_FLIGHT, {**mark, "joined": (*mark.get("joined", ()), consumer)}
+            )
 
     def leave(self, uid: str, namespace: str, consumer: JsonObject) -> None:
         """It does not, after all; idempotent."""
-        mark = self.objects.get(IN_FLIGHT, namespace, uid)
+        mark = self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid)
         if mark is not None:
             joined = tuple(each for each in mark.get("joined", ()) if each != consumer)
-            self.objects.hold(IN_FLIGHT, {**mark, "joined": joined})
+            self.objects.hold(ALLOCATION_IN_FLIGHT, {**mark, "joined": joined})
 
     def joined(self, uid: str, namespace: str) -> Sequence[JsonObject]:
         """The pods that use the claim beside the one that it was decided for."""
-        mark = self.objects.get(IN_FLIGHT, namespace, uid)
+        mark = self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid)
         return () if mark is None else mark.get("joined", ())
 
     def stored(self, uid: str, namespace: str) -> JsonObject | None:
         """The claim as the API has it with what was in flight; None: it has not."""
-        mark = self.objects.get(IN_FLIGHT, namespace, uid)
+        mark = self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid)
         return None if mark is None else mark.get("written")
 
     def has(self, uid: str, namespace: str) -> bool:
         """Whether an allocation of the claim is in flight."""
-        return self.objects.get(IN_FLIGHT, namespace, uid) is not None
+        return self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid) is not None
 
     def written(self, uid: str, namespace: str, claim: JsonObject) -> None:
         """The API has the allocation; the mark stays until the watch shows that."""
-        mark = self.objects.get(IN_FLIGHT, namespace, uid)
+        mark = self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid)
         if mark is None:
             return
         metadata = claim["metadata"]
-        self.objects.hold(IN_FLIGHT, {**mark, "written": claim, "doubtful": False})
+        self.objects.hold(ALLOCATION_IN_FLIGHT, {**mark, "written": claim, "doubtful": False})
         shown = self.objects.get(RESOURCE_CLAIM, namespace, metadata["name"])
         # A claim that was there when it was decided, and is not now, has been deleted since.
         deleted = shown is None and metadata.get("uid") == uid
@@ -108,18 +110,18 @@ class InFlightAllocations:
 
     def doubt(self, uid: str, namespace: str, *, doubtful: bool = True) -> None:
         """Whether the API has the allocation is not known, or it is known that it has not."""
-        mark = self.objects.get(IN_FLIGHT, namespace, uid)
+        mark = self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid)
         if mark is not None:
-            self.objects.hold(IN_FLIGHT, {**mark, "doubtful": doubtful})
+            self.objects.hold(ALLOCATION_IN_FLIGHT, {**mark, "doubtful": doubtful})
 
     def is_in_doubt(self, uid: str, namespace: str) -> bool:
         """Whether it is not known if the API has the allocation."""
-        mark = self.objects.get(IN_FLIGHT, namespace, uid)
+        mark = self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid)
         return mark is not None and bool(mark.get("doubtful"))
 
     def may_be_in_api(self, uid: str, namespace: str) -> bool:
         """Whether the API has the allocation, or may have it, and has not shown it."""
-        mark = self.objects.get(IN_FLIGHT, namespace, uid)
+        mark = self.objects.get(ALLOCATION_IN_FLIGHT, namespace, uid)
         return mark is not None and ("written" in mark or bool(mark.get("doubtful")))
 
     def awaits(self, name: str, namespace: str) -> bool:
@@ -134,7 +136,9 @@ class InFlightAllocations:
 
     def forget(self, uid: str, namespace: str) -> None:
         """The allocation is given back, or shown; idempotent."""
-        self.objects.let_go(IN_FLIGHT, {"metadata": {"namespace": namespace, "name": uid}})
+        self.objects.let_go(
+            ALLOCATION_IN_FLIGHT, {"metadata": {"namespace": namespace, "name": uid}}
+        )
 
     def settle(self) -> None:
         """Forget the marks of what the API has shown since."""
@@ -151,7 +155,7 @@ class InFlightAllocations:
                 self.forget(mark["metadata"]["name"], mark["metadata"]["namespace"])
 
     def _written(self) -> Sequence[JsonObject]:
-        return [mark for mark in self.objects.list(IN_FLIGHT) if "written" in mark]
+        return [mark for mark in self.objects.list(ALLOCATION_IN_FLIGHT) if "written" in mark]
 
 
 def _overtakes(shown: JsonObject, written: JsonObject) -> bool:
@@ -187,7 +191,8 @@ class Allocated:
         """Follow the claims of a store."""
         self._objects = objects
         self._cursors = {
-            kind: ChangeCursor(objects.changes(kind)) for kind in (RESOURCE_CLAIM, IN_FLIGHT)
+            kind: ChangeCursor(objects.changes(kind))
+            for kind in (RESOURCE_CLAIM, ALLOCATION_IN_FLIGHT)
         }
         self._held: dict[ClaimKey, tuple[Holding, ...]] = {}
         self.devices: dict[DeviceKey, int] = {}

@@ -29,7 +29,7 @@ _MAX_CANDIDATES: Final = 512
 """Candidates of a search in which dead ends are looked for. Sets of more cost too much."""
 _MAX_NEEDS: Final = 12
 """Requests that are looked at together. Every subset of them is, so twelve make 4,096."""
-_MAX_VALUES: Final = 8
+_MAX_TRIED_VALUES: Final = 8
 """Values of an attribute with each of which a request is tried to end. With more, none is tried."""
 _MAX_KEPT_LENGTHS: Final = 4096
 """Answers that are kept before all are forgotten."""
@@ -462,7 +462,7 @@ class DeadEnds:
             length = values.length_with(runs_needed, tried, need.positions)
             if length > tried.bit_length():
                 return
-        if len(values.positions) > _MAX_VALUES:
+        if len(values.positions) > _MAX_TRIED_VALUES:
             yield from self._last_values(needs, constraint, first + 1, left)
             return
         later = constraint.covered[first + 1 :]

@@ -200,7 +200,7 @@ _MAX_FREED: Final = 12
 """Devices that others hold and that are proposed to be freed."""
 _NO_REQUEST: Final = "/"
 """A constraint that names it, and nothing else, is none."""
-_MAX_NODES: Final = 64
+_MAX_SEARCHED_NODES: Final = 64
 """Nodes that are searched for devices that others hold, and for taints."""
 _MAX_CLAIMS: Final = 4
 """Claims that are left out one by one to see which of them is in the way."""
@@ -385,7 +385,7 @@ def _looked_around(
     snapshot: Snapshot, reasons: Reasons, holders: list[ClaimKey], taints: list[tuple[str, Taint]]
 ) -> Generator[None, None, None]:
     """Note who holds devices that the pod could have, and which taints keep it off."""
-    for row in list(snapshot.row_of.values())[:_MAX_NODES]:
+    for row in list(snapshot.row_of.values())[:_MAX_SEARCHED_NODES]:
         for look in reasons.of_node(snapshot.node_at(row)):
             if look.reason == IN_USE and len(holders) < _MAX_FREED:
                 holders += reasons.holders.get(look.device.key, ())

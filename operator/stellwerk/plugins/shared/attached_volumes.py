@@ -21,7 +21,7 @@ from stellwerk_kube.json_values import JsonObject
 VolumeId: TypeAlias = tuple[str, str]
 """(driver, volume handle): volumes with the same are one attachment."""
 
-UNLIMITED: Final = 1 << 62
+NO_VOLUME_LIMIT: Final = 1 << 62
 _FOLLOWED_KINDS: Final = (
     "PersistentVolumeClaim",
     "PersistentVolume",
@@ -89,7 +89,7 @@ class AttachedVolumes:
     # --- reading --------------------------------------------------------------------------------
 
     def limit(self, driver: str) -> IntColumn | None:
-        """(N,) int64, CSINode's allocatable count, UNLIMITED without one; None: no node has one."""
+        """(N,) int64, CSINode's allocatable count, or NO_VOLUME_LIMIT; None: no node has one."""
         column = self._limits.get(driver)
         return None if column is None else column[: self.snapshot.size]
 
@@ -235,8 +235,8 @@ class AttachedVolumes:
         if limits:
             self._row_limits[row] = limits
         for driver in before.keys() | limits.keys():
-            column = self._column(self._limits, driver, UNLIMITED)
-            column[row] = limits.get(driver, UNLIMITED)
+            column = self._column(self._limits, driver, NO_VOLUME_LIMIT)
+            column[row] = limits.get(driver, NO_VOLUME_LIMIT)
 
     def _column(self, columns: dict[str, IntColumn], driver: str, fill: int) -> IntColumn:
         """The driver's column, made or enlarged to hold every row."""

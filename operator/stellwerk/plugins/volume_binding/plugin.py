@@ -136,7 +136,7 @@ class VolumeBinding(
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
-        if not any(claim_volumes(pod)):
+        if not pod.details.volumes or not any(claim_volumes(pod)):
             return SKIP_FILTER
         found = self._usable_claims(pod)
         if isinstance(found, str):
@@ -177,6 +177,8 @@ class VolumeBinding(
 
     @override
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        if not pod.details.volumes:  # most pods: PreFilter has left no state to look for
+            return OK
         attempt = state.get(_NAME, _State)
         if attempt is None or not (attempt.claims.waiting or attempt.claims.awaited):
             return OK
@@ -227,6 +229,8 @@ class VolumeBinding(
 
     @override
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        if not pod.details.volumes:
+            return SKIP
         attempt = state.get(_NAME, _State)
         return OK if attempt is not None and attempt.writes else SKIP
 

@@ -1,7 +1,10 @@
 """The writes that a reserved pod's claims need, and the cluster's progress with them.
 
-VolumeBinding's Reserve makes it, PreBind writes it and waits for it. Invariant: the objects are
-copies of what the API showed, with the binding added and nothing else changed.
+VolumeBinding's Reserve makes it, PreBind writes it and waits for it. After each event `progress` is
+judged again: if a claim or a volume is deleted or bound otherwise meanwhile, if the node has gone
+or cannot reach the volume, or if a provisioner has given the node up, the binding fails, and the
+pod is tried again. What was written stays written, as upstream. Invariant: the objects are copies
+of what the API showed, with the binding added and nothing else changed.
 """
 
 from collections.abc import Iterator

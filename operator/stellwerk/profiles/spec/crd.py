@@ -25,6 +25,7 @@ from stellwerk.profiles.spec.config_model import INT32_MAX, INT64_MAX, ConfigMod
 from stellwerk.profiles.spec.crd_rules import RULES, Rule
 from stellwerk.profiles.spec.plugin_args import (
     MAX_SCORED_RESOURCES,
+    DefaultPreemptionArgs,
     RequestedToCapacityRatioParam,
     ResourceSpec,
 )
@@ -53,6 +54,16 @@ _SETS: Final = frozenset({"schedulerNames"})
 """Lists of texts in which none may stand twice."""
 
 
+_OWN_ARGUMENTS: Final[Mapping[str, tuple[type[ConfigModel], tuple[str, ...]]]] = {
+    "DefaultPreemption": (
+        DefaultPreemptionArgs,
+        ("minRunSeconds", "spareDaemonSetPods", "orderByDeletionCost"),
+    ),
+}
+"""Arguments that kube-scheduler's plugins do not have there; those that have one type alone."""
+_OWN: Final = "Stellwerk only"
+"""The beginning of the descriptions of such arguments."""
+
 _SHAPE_POINTS: Final = 101
 """Utilization rises in whole percent, so that a longer shape cannot be valid."""
 
@@ -73,6 +84,7 @@ kstatus takes a new profile for one that is ready."""
 
 _COLUMNS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, int], ...]] = (
     ("Scheduler", "string", ".spec.schedulerName", "schedulerName of the pods it schedules"),
+    ("Mode", "string", ".spec.mode", "Whether it schedules its pods, or observes them", 1),
     ("Shadows", "string", ".spec.shadowOf", "The profile that it shadows", 1),
     (
         "Accepted",
@@ -274,7 +286,11 @@ def _map(node: Schema, definitions: Mapping[str, Schema], name: str) -> Schema:
 
 
 def _known_args() -> Schema:
-    """Return the part of `args` that rules look at; CEL does not see fields the schema lacks."""
+    """Return the part of `args` that the API server and editors know.
+
+    Rules look at the first two: CEL does not see fields that the schema lacks. The others are
+    Stellwerk's own, which no documentation of kube-scheduler explains.
+    """
     ratio = model_schema(RequestedToCapacityRatioParam)
     shape = ratio["properties"]["shape"]
     shape["maxItems"] = _SHAPE_POINTS
@@ -310,7 +326,20 @@ def _known_args() -> Schema:
                 },
             },
         },
+        **_own_arguments(),
     }
+
+
+def _own_arguments() -> Schema:
+    """Return the schemas of the arguments in `_OWN_ARGUMENTS`, each said to be its plugin's."""
+    found: Schema = {}
+    for plugin, (model, fields) in _OWN_ARGUMENTS.items():
+        schema = model.model_json_schema(by_alias=True, schema_generator=_DocumentedSchema)
+        for field in fields:
+            found[field] = _structural(schema["properties"][field], {}, f"{plugin}.{field}")
+            text = found[field]["description"].removeprefix(f"{_OWN}: ")
+            found[field]["description"] = f"{plugin}, in {_OWN}: {text}"
+    return found
 
 
 def _array(node: Schema, definitions: Mapping[str, Schema], name: str) -> Schema:

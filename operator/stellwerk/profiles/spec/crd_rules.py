@@ -103,6 +103,16 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             ".sampleOneIn",
         ),
         Rule(
+            "!has(self.shadowOf) || self.mode == 'Schedule'",
+            "a shadow decides for the pods of the profile it shadows",
+            ".mode",
+        ),
+        Rule(
+            "!has(self.shadowOf) || !has(self.allowBeside) || !self.allowBeside",
+            "a shadow schedules no pod",
+            ".allowBeside",
+        ),
+        Rule(
             "!has(self.shadowOf) || !has(self.selector)",
             "a shadow decides for the pods of the profile it shadows",
             ".selector",

@@ -58,7 +58,7 @@ PLACED_ONE_BY_ONE: Final = (
     "topology is ignored. Set gangScheduling: true to place groups as a whole"
 )
 """kube-scheduler decides groups as a whole where its gates are on, whatever plugins it has."""
-ALL: Final = "*"
+EVERY_PLUGIN: Final = "*"
 """The name that disables every default plugin of a list."""
 
 _FIELD: Final = "spec.plugins"
@@ -146,7 +146,7 @@ def ignored_names(plugins: Plugins, known: KnownPlugins) -> list[str]:
         f"{suggestion(entry.name, known)}"
         for point, plugin_set in plugins.sets()
         for index, entry in enumerate(plugin_set.disabled)
-        if entry.name != ALL and entry.name not in known
+        if entry.name != EVERY_PLUGIN and entry.name not in known
     ]
 
 
@@ -174,7 +174,7 @@ def _multi_point(
     by_name = {entry.name: entry for entry in entries}
     disabled = {_canonical(entry.name, known) for entry in custom.disabled}
     merged: dict[str, _Entry] = {}
-    if ALL not in disabled:
+    if EVERY_PLUGIN not in disabled:
         for name, weight in defaults.items():
             # A name that this build lacks is a plugin whose feature gate is off.
             if name in known and name not in disabled:
@@ -216,7 +216,7 @@ def _ordered(specific: list[_Entry], shared: list[_Entry], disabled: set[str]) -
     what is listed for the point alone (the three parts of expandMultiPointPlugins).
     """
     own = [entry.name for entry in specific]
-    if ALL in disabled:
+    if EVERY_PLUGIN in disabled:
         return tuple(own)
     from_multi_point = [entry.name for entry in shared if entry.name not in disabled]
     overriding = [name for name in own if name in from_multi_point]

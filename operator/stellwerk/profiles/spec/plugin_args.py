@@ -401,6 +401,18 @@ class DefaultPreemptionArgs(PluginArgs):
     """Stellwerk only: the pods of lower priority that may be evicted. Unset, those of all
     namespaces, as in kube-scheduler."""
 
+    min_run_seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] = 0
+    """Stellwerk only: pods that have run for fewer seconds are evicted after others of equal
+    priority. 0, as in kube-scheduler: the pod that started last is evicted first."""
+
+    spare_daemon_set_pods: bool = False
+    """Stellwerk only: whether pods of DaemonSets, which can run on no other node, are evicted after
+    others of equal priority."""
+
+    order_by_deletion_cost: bool = False
+    """Stellwerk only: whether pods of equal priority are evicted in the order of their annotation
+    controller.kubernetes.io/pod-deletion-cost, the lowest first."""
+
     @model_validator(mode="after")
     def _some_candidates(self) -> "DefaultPreemptionArgs":
         if not (self.min_candidate_nodes_percentage or self.min_candidate_nodes_absolute):
@@ -410,7 +422,7 @@ class DefaultPreemptionArgs(PluginArgs):
         return self
 
 
-_MOST_NODES: Final = re.compile(r"(?:100|[1-9]?[0-9])%")
+_PERCENTAGE: Final = re.compile(r"(?:100|[1-9]?[0-9])%")
 
 
 class ReservationArgs(ConfigModel):
@@ -433,7 +445,7 @@ class ReservationArgs(ConfigModel):
         nodes = self.max_nodes
         if isinstance(nodes, int) and not 0 <= nodes <= INT32_MAX:
             raise invalid("maxNodes", "must not be negative")
-        if isinstance(nodes, str) and not _MOST_NODES.fullmatch(nodes):
+        if isinstance(nodes, str) and not _PERCENTAGE.fullmatch(nodes):
             raise invalid("maxNodes", "must be a number, or a percentage such as 10%")
         return self
 

@@ -1,9 +1,10 @@
 """SchedulerProfile objects: from what a user wrote to what a framework is built from.
 
-`profiles` calls `load_profile` for every object and `arbitrate` for all of them together,
-`decide` the former for its case. Invariant: a LoadedProfile can be built into a framework without a
-further check of names, points, weights or arguments; everything a user can get wrong has become a
-ProfileError that names the field.
+`load_profile` checks an object by itself. `arbitrate` says which objects serve: of those with one
+schedulerName the older one, and none that sorts the queue in another way than the oldest of all.
+`profiles` calls both, `stellwerk decide` the former. Invariant: a LoadedProfile can be built into a
+framework without a further check of names, points, weights or arguments; everything a user can get
+wrong has become a ProfileError that names the field.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +26,7 @@ from stellwerk.profiles.spec.defaults import (
 from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.profiles.spec.selector import PodsSelected
-from stellwerk.profiles.spec.spec_fields import SchedulerProfileSpec
+from stellwerk.profiles.spec.spec_fields import OBSERVE, SchedulerProfileSpec
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility
 from stellwerk_kube.errors import ProfileError
 from stellwerk_kube.json_values import JsonObject
@@ -117,6 +118,11 @@ class LoadedProfile:
     def scheduler_name(self) -> str:
         """The schedulerName that the profile serves; of a shadow, what no pod can name."""
         return self.spec.scheduler_name or f"shadow/{self.name}"
+
+    @property
+    def observes(self) -> bool:
+        """Whether another scheduler serves its pods, and nothing may be written about them."""
+        return self.spec.mode == OBSERVE
 
     @property
     def selected(self) -> PodsSelected | None:

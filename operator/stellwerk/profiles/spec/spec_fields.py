@@ -35,6 +35,11 @@ MAX_LIST_ITEMS: Final = 64
 PROMOTION_ANNOTATION: Final = "scheduling.stellwerk.dev/promotion"
 """The annotation of a shadow whose promotion is not finished, with what is left to be written."""
 
+SCHEDULE: Final = "Schedule"
+"""The mode of a profile that schedules its pods: the default."""
+OBSERVE: Final = "Observe"
+"""The mode of a profile whose pods another scheduler serves."""
+
 PluginName = Annotated[
     str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
@@ -85,58 +90,58 @@ class PluginSet(ConfigModel):
     enabled and disabled is enabled."""
 
 
-NO_PLUGINS: Final = PluginSet.model_validate({})
+EMPTY_PLUGIN_SET: Final = PluginSet.model_validate({})
 
 
 class Plugins(ConfigModel):
     """Plugins per extension point, on top of the default ones."""
 
-    multi_point: PluginSet = NO_PLUGINS
+    multi_point: PluginSet = EMPTY_PLUGIN_SET
     """Plugins for every extension point that they implement. A list for one point overrides this
     one, and this one overrides the defaults."""
 
-    pre_enqueue: PluginSet = NO_PLUGINS
+    pre_enqueue: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that decide whether a pod may enter the active queue."""
 
-    queue_sort: PluginSet = NO_PLUGINS
+    queue_sort: PluginSet = EMPTY_PLUGIN_SET
     """The plugin that orders the queue: exactly one, the same in all profiles."""
 
-    pre_filter: PluginSet = NO_PLUGINS
+    pre_filter: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that look at a pod before any node is filtered."""
 
-    filter: PluginSet = NO_PLUGINS
+    filter: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that rule out nodes that cannot run the pod."""
 
-    post_filter: PluginSet = NO_PLUGINS
+    post_filter: PluginSet = EMPTY_PLUGIN_SET
     """Plugins called when no node is left, such as preemption."""
 
-    pre_score: PluginSet = NO_PLUGINS
+    pre_score: PluginSet = EMPTY_PLUGIN_SET
     """Plugins called once before nodes are scored."""
 
-    score: PluginSet = NO_PLUGINS
+    score: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that rank the nodes that passed the filters."""
 
-    reserve: PluginSet = NO_PLUGINS
+    reserve: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that set resources aside once a node is chosen."""
 
-    permit: PluginSet = NO_PLUGINS
+    permit: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that may refuse or delay a binding."""
 
-    pre_bind: PluginSet = NO_PLUGINS
+    pre_bind: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that prepare a binding."""
 
-    bind: PluginSet = NO_PLUGINS
+    bind: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that bind the pod, at least one. The first one that does not skip the pod ends the
     list."""
 
-    post_bind: PluginSet = NO_PLUGINS
+    post_bind: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that are informed of a bound pod."""
 
-    placement_generate: PluginSet = NO_PLUGINS
+    placement_generate: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that propose sets of nodes for a group of pods, such as
     TopologyPlacementGenerator."""
 
-    placement_score: PluginSet = NO_PLUGINS
+    placement_score: PluginSet = EMPTY_PLUGIN_SET
     """Plugins that rank sets of nodes for a group of pods, such as NodeResourcesFit and
     PodGroupPodsCount."""
 
@@ -174,6 +179,17 @@ class SchedulerProfileSpec(ConfigModel):
     scheduler_name: SchedulerName = ""
     """Pods with this spec.schedulerName are scheduled by this profile. Unique among profiles, and
     immutable."""
+
+    mode: Annotated[Literal["Schedule", "Observe"], Field(json_schema_extra={"maxLength": 16})] = (
+        SCHEDULE
+    )
+    """Schedule: this profile schedules its pods. Observe: another scheduler serves them; this
+    profile compares its own decisions with that scheduler's, and writes nothing about the pods."""
+
+    allow_beside: bool = False
+    """Whether this profile may schedule pods with the schedulerName default-scheduler although the
+    operator does not hold kube-scheduler's lease. Set it only where no kube-scheduler serves them:
+    two schedulers of one name over-commit nodes."""
 
     selector: ProfileSelector | None = None
     """Pods that this profile also schedules, although they do not name it. If the selectors of two
@@ -259,6 +275,10 @@ class SchedulerProfileSpec(ConfigModel):
             given = self.sample_one_in if field == "sampleOneIn" else self.skip_if_waited_seconds
             if given is not None and not self.shadow_of:
                 raise invalid(field, "is allowed only with shadowOf")
+        if self.shadow_of and self.mode == OBSERVE:
+            raise invalid("mode", "a shadow decides for the pods of the profile it shadows")
+        if self.shadow_of and self.allow_beside:
+            raise invalid("allowBeside", "a shadow schedules no pod")
         if self.shadow_of and self.namespaces is not None:
             raise invalid("namespaces", "a shadow decides for the pods of the profile it shadows")
         if self.shadow_of and self.selector is not None:

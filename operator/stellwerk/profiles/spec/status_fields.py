@@ -16,9 +16,10 @@ class Condition(ConfigModel):
     """A statement about the profile."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
-    """Accepted: the profile is valid and free of conflicts. Active: it schedules pods, or shadows a
-    profile that does. Ready: its newest version acts as written. Stalled: it is not ready, and
-    waits for a change. Overlapping: another selector matches pods that its selector matches."""
+    """Accepted: the profile is valid and free of conflicts. Active: it schedules or observes pods,
+    or shadows a profile that does. Ready: its newest version acts as written. Stalled: it is not
+    ready, and waits for a change. Overlapping: another selector matches pods that its selector
+    matches."""
 
     status: Literal["True", "False", "Unknown"]
     """Whether the statement holds."""

@@ -36,8 +36,6 @@ from stellwerk_kube.untrusted_text import shown
 
 logger = logging.getLogger(__name__)
 
-_PREEMPTION: Final = "DefaultPreemption"
-"""The plugin under whose name kube-scheduler calls extenders about victims."""
 MAX_EXTENDER_SCORE: Final = 10
 """Highest score that an extender is expected to give (`extenderv1.MaxExtenderPriority`)."""
 MAX_SUMMED_SCORE: Final = 2**53
@@ -319,7 +317,7 @@ async def call_extenders(
             if extender.ignorable:
                 logger.warning("ignoring extender %s: %s", extender.name, failure)
                 continue
-            return PostFilterResult(error(_PREEMPTION, f"preemption: {failure}"))
+            return PostFilterResult(error(found.plugin, f"preemption: {failure}"))
         # Offered without victims, a node may be left so for the next extender to name some.
         unnamed = {candidate.node_name for candidate in candidates if not candidate.victims}
         emptied = [
@@ -329,6 +327,6 @@ async def call_extenders(
         ]
         if emptied and not extender.ignorable:
             message = f'expected at least one victim pod on node "{emptied[0]}"'
-            return PostFilterResult(error(_PREEMPTION, f"preemption: {message}"))
+            return PostFilterResult(error(found.plugin, f"preemption: {message}"))
         candidates = [each for each in answer if each.node_name not in emptied]
     return with_victims_only(replace(found, candidates=tuple(candidates)))

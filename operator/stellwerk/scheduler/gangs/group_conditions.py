@@ -22,7 +22,6 @@ from urllib.parse import quote
 
 from stellwerk.backend.queued_pod import UNSCHEDULABLE_PODS, Place
 from stellwerk.models.object_reference import ObjectReference, pod_reference
-from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import (
     COSCHEDULING_API,
     WAITING_FOR_PODS,
@@ -62,7 +61,7 @@ OWN_TYPES: Final = frozenset(
 CHECK_DELAY_SECONDS: Final = 1.0
 """Time between a change of a group and the look whether it waits: a group that is complete sooner
 is never said to wait."""
-MAX_WRITERS: Final = 4
+MAX_GROUP_STATUS_WRITERS: Final = 4
 """Status writes for groups that are under way at the same time; further groups wait, and only the
 newest statement of each is written."""
 _COSCHEDULING_VERSION: Final = "v1alpha1"
@@ -244,18 +243,15 @@ class GroupConditions:
             if entry is not None and entry.place in UNSCHEDULABLE_PODS:
                 self.dispatcher.reports.put(Report(pod, WAITING_FOR_PODS, message))
                 if all(each.get("message") != message for each in pod.conditions):
-                    self._pod_event(pod, message)
-
-    def _pod_event(self, pod: PodInfo, message: str) -> None:
-        """An event on a pod that waits for its group: `kubectl describe pod` shows no condition."""
-        self.dispatcher.recorder.event(
-            pod_reference(pod),
-            "Warning",
-            WAITING_FOR_PODS,
-            "Scheduling",
-            message,
-            reporting_controller=pod.spec.scheduler_name,
-        )
+                    # `kubectl describe pod` shows events, and no message of a condition.
+                    self.dispatcher.recorder.event(
+                        pod_reference(pod),
+                        "Warning",
+                        WAITING_FOR_PODS,
+                        "Scheduling",
+                        message,
+                        reporting_controller=pod.spec.scheduler_name,
+                    )
 
     def _is_satisfied(self, key: PodGroupKey) -> bool:
         """Whether enough members have a node, whatever becomes of the others."""
@@ -274,7 +270,7 @@ class GroupConditions:
             if (each.stated is COUNTS_ONLY) != (stated is COUNTS_ONLY)
         ]
         self._pending[key] = [*others, _Statement(stated, members.group.uid)]
-        if len(self._writers) < MAX_WRITERS:
+        if len(self._writers) < MAX_GROUP_STATUS_WRITERS:
             writer = asyncio.get_running_loop().create_task(
                 self._write_all(), name="group reports", context=Context()
             )
@@ -282,7 +278,8 @@ class GroupConditions:
             writer.add_done_callback(self._writers.discard)
 
     async def _write_all(self) -> None:
-        while (key := self._next()) is not None:
+        # What was stated of a group that is being written waits, and others go first.
+        while key := next((key for key in self._pending if key not in self._writing), None):
             statements = self._pending.pop(key)
             members = self.world.pod_groups.groups.get(key)
             group = members.group if members is not None else None
@@ -298,9 +295,6 @@ class GroupConditions:
                         await self._write(newest, each.stated)
             finally:
                 self._writing.discard(key)
-
-    def _next(self) -> PodGroupKey | None:
-        return next((key for key in self._pending if key not in self._writing), None)
 
     async def _write(self, group: PodGroup, stated: ScheduledCondition) -> None:
         patch = self._patch(group, stated)

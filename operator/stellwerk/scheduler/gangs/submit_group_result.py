@@ -90,6 +90,8 @@ class GroupEviction:
     victims: Sequence[PodInfo]
     profile_name: str
     """The schedulerName under which events and conditions are written."""
+    decided_by: str = ""
+    """As `GroupPreemption.decided_by`."""
 
 
 @dataclass(slots=True)
@@ -124,7 +126,8 @@ class GroupEvictions:
     async def _carry_out(self, eviction: GroupEviction) -> None:
         missed = False
         try:
-            note = f"Preempted by podgroup {eviction.group.uid} on node cluster"
+            why = f": {eviction.decided_by}" if eviction.decided_by else ""
+            note = f"Preempted by podgroup {eviction.group.uid} on node cluster{why}"
             reason = EvictionReason(
                 eviction.profile_name, "podgroup", note, related=eviction.reference
             )
@@ -222,7 +225,11 @@ class SubmitGroupResult:
         if evicts:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
-        self._start_api_calls(results)
+        # What PostFilter wants done in the cluster, once for members that want the same.
+        for api_call in {
+            each.api_call.act: each.api_call for each in results if each.api_call
+        }.values():
+            self.dispatcher.api_calls.start(api_call)
         namespace = taken.members.key.namespace
         waits_backoff_out = self.throttle.slow_namespaces.waits_backoff_out(namespace)
         for uid, failure in failures.items():
@@ -230,7 +237,13 @@ class SubmitGroupResult:
             taken.queued[uid].waits_backoff_out = waits_backoff_out
             self.requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
         if preemption is not None and evicts:
-            self._evict(taken, decision.request, preemption.victims)
+            group, name = decision.request.group, taken.profile.scheduler_name
+            members = [each.pod for each in taken.queued.values()]
+            why = preemption.decided_by
+            reference, victims = group_reference(group), preemption.victims
+            self.evictions.start(
+                GroupEviction(group, reference, members, victims, name, decided_by=why)
+            )
         seconds = self.world.clock.monotonic() - taken.started_seconds
         self.throttle.slow_namespaces.took(namespace, SlowSearch.GROUP, seconds)
 
@@ -255,20 +268,6 @@ class SubmitGroupResult:
     def _try_with_reservation_once_more(self, key: PodGroupKey) -> None:
         del self._reservation_timers[key]
         try_with_reservation_once_more(self.world, key)
-
-    def _evict(
-        self, taken: GroupInCycle, request: GroupRequest, victims: Sequence[PodInfo]
-    ) -> None:
-        group = request.group
-        members = [each.pod for each in taken.queued.values()]
-        name = taken.profile.scheduler_name
-        self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
-
-    def _start_api_calls(self, results: Sequence[MemberResult]) -> None:
-        """Start what PostFilter wants done in the cluster, once for members that want the same."""
-        acts = {act.act: act for each in results if (act := each.api_call) is not None}
-        for act in acts.values():
-            self.dispatcher.api_calls.start(act)
 
     def _record_result(self, result: MemberResult, profile: ServedProfile) -> None:
         """Record what a member's attempt has measured, and what broke in it."""

@@ -20,7 +20,7 @@ from stellwerk_kube.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 
-PERIOD_SECONDS: Final = 300.0
+AUDIT_PERIOD_SECONDS: Final = 300.0
 """Pause between two audits. Each lists all nodes and pods, page by page."""
 _REPAIRED: Final = (
     "missed_nodes",
@@ -53,7 +53,7 @@ class AuditRounds:
     audit: Audit
     redeliver: Redeliver
     metrics: Metrics
-    period_seconds: float = PERIOD_SECONDS
+    period_seconds: float = AUDIT_PERIOD_SECONDS
     """0: never."""
 
     async def run(self) -> None:

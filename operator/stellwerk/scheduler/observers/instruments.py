@@ -400,8 +400,8 @@ async def sample_queues(history: QueueHistory, leading: asyncio.Event) -> None:
 
 
 STALE_SECONDS: Final = 90.0
-"""Silence of a watch after which `StaleWatches` fails. Bookmarks break the silence of a quiet kind
-within 25 s."""
+"""Silence of a watch after which `StaleWatches` fails. A quiet kind is silent for 25 s: then its
+stream is opened again, and the server answers."""
 MAX_NAMED_KINDS: Final = 3
 """Kinds that the message names. Beyond it only their number is given."""
 

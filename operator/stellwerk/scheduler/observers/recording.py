@@ -369,6 +369,7 @@ def _begun(seconds: float, profile: ServedProfile, request: GroupRequest) -> Gro
         dict(request.finished_by_role),
         None if request.known_to_end is None else sorted(request.known_to_end),
         request.keeps_part,
+        round((request.moment_seconds or 0.0) * 1000),
     )
 
 

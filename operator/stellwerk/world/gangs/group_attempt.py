@@ -46,6 +46,8 @@ class GroupContext:
     shares_volumes: bool = False
     """Whether members may go elsewhere than to the node that one of them, placed in the same
     attempt, has chosen for a claim which they share."""
+    moment_seconds: float | None = None
+    """As `GroupRequest.moment_seconds`; None: each attempt for a member reads the clock."""
 
 
 def placement_feasible(min_count: int, scheduled: int, remaining: int) -> Status:
@@ -226,6 +228,9 @@ class GroupRequest:
     keeps_part: bool = False
     """Whether the nodes that some members would get are kept though others get none: members are
     bound already."""
+    moment_seconds: float | None = None
+    """The wall-clock time as of which the whole group is decided, in seconds since the epoch, which
+    a recording holds. None: no plugin of the profile reads it, or each attempt reads the clock."""
 
     def is_met_by(self, attempt: GroupAttempt) -> bool:
         """Decide whether an attempt placed enough members, with those that are scheduled already.
@@ -299,6 +304,7 @@ def _place_each(
         if early_end is not None and early_end.is_due(attempt, placed, len(members) - number):
             return
         state = CycleState()
+        state.moment_seconds = context.moment_seconds
         if pod.spec.too_complex:
             failure = Failure.too_complex(pod.spec)
             attempt.results.append(MemberResult(pod, state, failure=failure))

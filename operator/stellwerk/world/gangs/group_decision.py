@@ -127,7 +127,14 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     group = request.group
     obstacle = HAS_CONSTRAINTS if group.has_constraints else PREEMPTED_BY_GROUP
     refusals = Refusals()
-    context = GroupContext(world, profile, obstacle, _early_end(profile, request), refusals)
+    context = GroupContext(
+        world,
+        profile,
+        obstacle,
+        _early_end(profile, request),
+        refusals,
+        moment_seconds=request.moment_seconds,
+    )
     if request.lacks_members:
         # None is placed, so that no victims are looked for: room is kept for those that are there.
         everyone = replace(context, early_end=None)

@@ -12,12 +12,18 @@ order.
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from stellwerk.framework.extension_points import ADMITS_VICTIMS
 from stellwerk.framework.types import CycleState
+from stellwerk.framework.victim_order import (
+    KUBE_SCHEDULERS_ORDER,
+    SparingRule,
+    VictimOrder,
+)
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
@@ -67,12 +73,17 @@ class PreemptionUnit:
     priority: int
     is_group: bool
 
-    @property
-    def importance(self) -> tuple[int, bool, int, float, str]:
-        """A sort key: the most important first; equal ones by uid."""
+    def importance(self, order: VictimOrder) -> tuple[int | bool | float | str, ...]:
+        """A sort key: the most important first; equal ones by uid.
+
+        Of equal priority what the order spares comes before groups, and groups before other pods;
+        costs count between equals of all that, before the start.
+        """
         start = min(map(started_at, self.pods))
         size = len(self.pods) if self.is_group else 0
-        return (-self.priority, not self.is_group, -size, start, min(pod.uid for pod in self.pods))
+        *spared, cost = order.standing(self.pods)
+        uid = min(pod.uid for pod in self.pods)
+        return (-self.priority, *spared, not self.is_group, -size, cost, start, uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,8 @@ class GroupPreemption:
     """Uids of the pods that may be among them, as of when room began to be kept."""
     is_ongoing: bool = False
     """Victims of an earlier attempt are terminating on these nodes; nothing else was looked for."""
+    decided_by: str = ""
+    """Text on what the profile's order of equal victims has changed; empty: nothing."""
 
 
 Preempting: TypeAlias = GroupSteps[GroupPreemption | str]
@@ -116,6 +129,9 @@ def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGrou
     others = yield from preemption_units(fork.world, request.group.key)
     post_filters = context.profile.framework.plugins.get(ExtensionPoint.POST_FILTER, ())
     judges, namespace = ADMITS_VICTIMS.among(post_filters), request.group.key.namespace
+    state = CycleState()
+    state.moment_seconds = request.moment_seconds
+    order = context.profile.framework.handle.victim_order(state)
     units = [
         each
         for each in others
@@ -131,8 +147,33 @@ def preempt(context: GroupContext, request: GroupRequest, place_group: PlaceGrou
         if isinstance(attempt, GroupAttempt):
             return GroupPreemption((), nodes_of(attempt))
     if once:
-        return (yield from _choose_in_place(fork, request, units, place_group))
-    return (yield from _choose(fork, request, units))
+        found = yield from _choose_in_place(fork, request, units, place_group, order)
+    else:
+        found = yield from _choose(fork, request, units, order)
+    if isinstance(found, str) or not order.differs:
+        return found
+    return (yield from _with_reasons(found, units, order))
+
+
+def _with_reasons(
+    found: GroupPreemption, units: Sequence[PreemptionUnit], order: VictimOrder
+) -> GroupSteps[GroupPreemption]:
+    """Add what the order has changed among the units on the nodes that are made free."""
+    going, names = {pod.uid for pod in found.victims}, set(found.nodes.values())
+    victims = [unit.pods for unit in units if unit.pods[0].uid in going]
+    counts: Counter[SparingRule] = Counter()
+    misread = list[PodInfo]()
+    for begin in range(0, len(units), PODS_PER_STEP):
+        yield None
+        near = [
+            unit.pods
+            for unit in units[begin : begin + PODS_PER_STEP]
+            if any(pod.node_name in names for pod in unit.pods)
+        ]
+        counts += order.count_behind(victims, (each for each in near if each[0].uid not in going))
+        misread += (pod for pods in near for pod in pods if pod.details.deletion_cost is None)
+    texts = [*order.put_behind(counts), *order.misread(misread)]
+    return replace(found, decided_by="; ".join(texts))
 
 
 def _why_not_eligible(context: GroupContext, request: GroupRequest, priority: int) -> str:
@@ -172,6 +213,7 @@ def _choose_in_place(
     request: GroupRequest,
     units: Sequence[PreemptionUnit],
     place_group: PlaceGroup,
+    order: VictimOrder,
 ) -> Preempting:
     """The victims among these units; members stay on the nodes that they get without all of them.
 
@@ -180,7 +222,7 @@ def _choose_in_place(
     if not units:
         return NO_VICTIMS
     row_local = yield from _only_rows_matter(fork, request.members)
-    ordered = yield from in_reprieve_order(fork, units, budgets=True)
+    ordered = yield from in_reprieve_order(fork, units, order, budgets=True)
     yield from remove_units(fork.world, ordered)
     attempt = yield from place_group(fork, request)
     if isinstance(attempt, str):
@@ -292,13 +334,15 @@ def _remove_leaving(world: World, priority: int | None = None) -> bool:
 def _fork(context: GroupContext) -> GroupContext:
     world = context.world.fork(context.world.random)
     profile = world.profiles.served[context.profile.scheduler_name]
-    return GroupContext(world, profile, context.obstacle)
+    moment = context.moment_seconds
+    return GroupContext(world, profile, context.obstacle, moment_seconds=moment)
 
 
 def _choose(
     fork: GroupContext,
     request: GroupRequest,
     units: Sequence[PreemptionUnit],
+    order: VictimOrder = KUBE_SCHEDULERS_ORDER,
     *,
     budgets: bool = True,
 ) -> Preempting:
@@ -308,7 +352,7 @@ def _choose(
     members = request.members
     row_local = yield from _only_rows_matter(fork, members)
     alike = row_local and counts_exactly(fork.profile, members)
-    ordered = yield from in_reprieve_order(fork, units, budgets=budgets)
+    ordered = yield from in_reprieve_order(fork, units, order, budgets=budgets)
     yield from remove_units(fork.world, ordered)
     free_capacity = FreeCapacity(fork.world, fork.profile, members, request.needed, alike=alike)
     if not free_capacity.is_enough:
@@ -410,13 +454,18 @@ def preemption_units(world: World, own: PodGroupKey) -> Generator[None, None, li
 
 
 def in_reprieve_order(
-    context: GroupContext, units: Sequence[PreemptionUnit], *, budgets: bool
+    context: GroupContext,
+    units: Sequence[PreemptionUnit],
+    order: VictimOrder = KUBE_SCHEDULERS_ORDER,
+    *,
+    budgets: bool,
 ) -> Generator[None, None, list[PreemptionUnit]]:
     """Sort units in the order in which they are spared: budget violations first, then importance.
 
-    `budgets`: False for units that end by themselves, which violates no budget.
+    `order`: among equal priorities. `budgets`: False for units that end by themselves, which
+    violates no budget.
     """
-    ranked = yield from _ranked(units)
+    ranked = yield from _ranked(units, order)
     if not budgets:
         return ranked
     pods = [pod for unit in ranked for pod in unit.pods]
@@ -429,12 +478,14 @@ def in_reprieve_order(
     return sorted(ranked, key=lambda unit: not any(pod.uid in violating for pod in unit.pods))
 
 
-def _ranked(units: Sequence[PreemptionUnit]) -> Generator[None, None, list[PreemptionUnit]]:
+def _ranked(
+    units: Sequence[PreemptionUnit], order: VictimOrder
+) -> Generator[None, None, list[PreemptionUnit]]:
     """The most important first; sorted part by part."""
     parts = []
     for begin in range(0, len(units), PODS_PER_STEP):
         part = units[begin : begin + PODS_PER_STEP]
-        keyed = ((unit.importance, begin + at, unit) for at, unit in enumerate(part))
+        keyed = ((unit.importance(order), begin + at, unit) for at, unit in enumerate(part))
         parts.append(sorted(keyed))
         yield
     ranked = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.framework.handle import milliseconds
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import WORKLOAD_API
 from stellwerk.world.gangs.group_attempt import GroupRequest
@@ -138,6 +139,7 @@ def request_for(
     uids = {pod.uid for pod in pending}
     scheduled = [pod for pod in scheduled_members(world, members) if pod.uid not in uids]
     reserves = reserves_capacity(world, profile, members)
+    reads_time = profile.framework.reads_time
     return GroupRequest(
         members.group,
         pending,
@@ -149,4 +151,5 @@ def request_for(
         members.ending,
         known_to_end=known_to_end(world, profile, members.key.namespace) if reserves else None,
         keeps_part=may_keep_part(world, profile, members),
+        moment_seconds=milliseconds(world.clock.now) / 1000 if reads_time else None,
     )

@@ -41,7 +41,7 @@ _DURATION: Final = re.compile(
 _TIMESTAMP: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)"
 )
-_MAX_TIME_CHARACTERS: Final = 256
+_MAX_MOMENT_CHARACTERS: Final = 256
 """Characters of a text that is read as a time or a duration, whose fractions may have any number of
 digits."""
 _MINUTES_PER_HOUR: Final = 60
@@ -50,7 +50,7 @@ _HOURS_PER_DAY: Final = 24
 
 def parse_duration(text: str) -> Duration | None:
     """The duration that a text such as `1h30m` says, or None."""
-    if len(text) > _MAX_TIME_CHARACTERS:
+    if len(text) > _MAX_MOMENT_CHARACTERS:
         return None
     if text in ("0", "+0", "-0"):
         return Duration(0)
@@ -71,7 +71,7 @@ def parse_duration(text: str) -> Duration | None:
 
 def parse_timestamp(text: str) -> Timestamp | None:
     """The moment that a text in RFC 3339 says, or None."""
-    found = _TIMESTAMP.fullmatch(text) if len(text) <= _MAX_TIME_CHARACTERS else None
+    found = _TIMESTAMP.fullmatch(text) if len(text) <= _MAX_MOMENT_CHARACTERS else None
     if found is None:
         return None
     year, month, day, hour, minute, second = (int(found[group]) for group in range(1, 7))

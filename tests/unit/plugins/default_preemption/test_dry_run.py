@@ -44,7 +44,7 @@ class Cluster:
 
     def of(self, key: object = "key", *, pod: str = "web") -> DryRunOutcomes:
         self.cache.update_snapshot()
-        return self.results.of(key, pod_info(pod, priority=10))
+        return self.results.of(key, pod_info(pod, priority=10)).outcomes
 
     def learn(self, key: object = "key") -> None:
         self.of(key).update({0: FOUND, 1: FOUND})

@@ -10,7 +10,7 @@ from stellwerk.framework.interface import Candidate
 from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.default_preemption.plugin import DefaultPreemption
-from stellwerk.plugins.shared.victims import best_candidates, deciding_criterion
+from stellwerk.plugins.shared.victims import best_candidates, deciding_criteria
 from stellwerk.profiles.spec.plugin_args import DefaultPreemptionArgs
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, pod_info
@@ -300,7 +300,7 @@ def test_the_smallest_loss_is_chosen(
     candidates: list[Candidate], best: list[str], criterion: str
 ) -> None:
     assert [each.node_name for each in best_candidates(candidates)] == best
-    assert deciding_criterion(candidates) == criterion
+    assert deciding_criteria(candidates)[-1:] == [criterion] * bool(criterion)
 
 
 def test_the_recorded_choice_among_nodes() -> None:

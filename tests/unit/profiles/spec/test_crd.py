@@ -101,6 +101,7 @@ def test_columns() -> None:
     columns = crd_manifest()["spec"]["versions"][0]["additionalPrinterColumns"]
     assert [column["name"] for column in columns] == [
         "Scheduler",
+        "Mode",
         "Shadows",
         "Accepted",
         "Active",

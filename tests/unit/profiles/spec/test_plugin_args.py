@@ -55,7 +55,13 @@ def dump(plugin: str, written: JsonObject) -> JsonObject:
         ("DynamicResources", {"filterTimeout": "10s", "bindingTimeout": "10m0s"}),
         (
             "DefaultPreemption",
-            {"minCandidateNodesPercentage": 10, "minCandidateNodesAbsolute": 100},
+            {
+                "minCandidateNodesPercentage": 10,
+                "minCandidateNodesAbsolute": 100,
+                "minRunSeconds": 0,
+                "spareDaemonSetPods": False,
+                "orderByDeletionCost": False,
+            },
         ),
         (
             "CrossNodePreemption",

@@ -57,6 +57,16 @@ def test_an_object_without_a_spec_is_refused() -> None:
         load_profile({"metadata": {"name": "p"}}, KNOWN)
 
 
+@pytest.mark.parametrize(
+    ("spec", "observes"), [({}, False), ({"mode": "Schedule"}, False), ({"mode": "Observe"}, True)]
+)
+def test_a_profile_schedules_unless_it_says_that_it_observes(
+    spec: JsonObject, *, observes: bool
+) -> None:
+    assert load(spec).observes is observes
+    assert load(spec).spec.allow_beside is False
+
+
 def test_every_mistake_is_told_at_once() -> None:
     with pytest.raises(ProfileError) as caught:
         load({"percentageOfNodesToScore": -1, "checkAllFilters": 3})

@@ -525,6 +525,7 @@ FOUND = PostFilterResult(
     OK,
     tuple(Candidate(name, (pod_info("v", node_name=name),), 0) for name in ("n1", "n2", "n3")),
     best_candidates,
+    plugin="OwnPreemption",
 )
 
 
@@ -553,6 +554,7 @@ async def test_extenders_strike_candidates_off(
     assert [each.node_name for each in result.candidates] == left
     if not left:
         assert result.status.message == "preemption: no candidate node for preemption"
+        assert result.status.plugin == "OwnPreemption"
 
 
 @pytest.mark.parametrize(
@@ -571,6 +573,7 @@ async def test_an_extender_that_cannot_be_ignored_ends_the_attempt(
 ) -> None:
     result = await call_extenders(pod_info("preemptor"), FOUND, [extender])
     assert (result.status.message, result.candidates) == (message, ())
+    assert result.status.plugin == "OwnPreemption"
 
 
 # --- explanations ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stellwerk.answers.what_if import MAX_PODS
+from stellwerk.answers.what_if import MAX_SUPPOSED_PODS
 from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk_cli.cli import main
 from stellwerk_cli.commands.manifests import read_manifests, read_pods
@@ -143,10 +143,12 @@ def test_a_pod_without_a_namespace_is_in_the_one_of_the_context(tmp_path: Path) 
 
 
 def test_more_pods_than_the_operator_looks_at_are_refused(tmp_path: Path) -> None:
-    file = written(tmp_path / "f.yaml", *[POD] * (MAX_PODS + 1))
-    with pytest.raises(ConfigurationError, match=f"more than {MAX_PODS} pods"):
+    file = written(tmp_path / "f.yaml", *[POD] * (MAX_SUPPOSED_PODS + 1))
+    with pytest.raises(ConfigurationError, match=f"more than {MAX_SUPPOSED_PODS} pods"):
         read_pods("--pod", file, "default")
-    assert sum(each.pods for each in read_pods("--pod", file, "default", count=2)) > MAX_PODS
+    assert (
+        sum(each.pods for each in read_pods("--pod", file, "default", count=2)) > MAX_SUPPOSED_PODS
+    )
 
 
 NODE = {

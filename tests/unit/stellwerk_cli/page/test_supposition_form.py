@@ -77,7 +77,7 @@ def test_the_largest_form_is_read() -> None:
 
 def test_other_weights_are_written_beside_those_of_the_spec() -> None:
     weights = {"ImageLocality": 2, "NodeResourcesFit": 3}
-    spec = {"schedulerName": "s", "weights": weights}
+    spec = {"schedulerName": "s", "mode": "Observe", "weights": weights}
     profile = with_weights(spec, "packing", {"NodeResourcesFit": "9"})
     assert profile["spec"]["weights"] == {"ImageLocality": 2, "NodeResourcesFit": 9}
     assert weights == {"ImageLocality": 2, "NodeResourcesFit": 3}

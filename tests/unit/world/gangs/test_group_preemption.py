@@ -1,5 +1,6 @@
 """Whose eviction makes room for a group: none too many, units whole, terminating pods first."""
 
+from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from stellwerk.world.gangs.group_preemption import (
     NOT_WITH_CONSTRAINTS,
     TOO_MANY,
 )
+from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld
 from tests.support.pod_groups import constrained_to, make_group, make_member
+from tests.support.preemption_cases import costing, of_daemon_set, preempting
 
 HIGH = 100
 
@@ -85,6 +88,76 @@ def test_of_groups_that_go_whole_the_one_whose_pod_began_first_stays() -> None:
         objects.append(pod)
     objects += [make_group(name, 2, disruptionMode="PodGroup", priority=0) for name in "ab"]
     assert victims_of(GroupWorld(*objects), 1) == ["b0", "b1"]
+
+
+# --- DefaultPreemption's arguments are followed --------------------------------------------------
+
+
+def started(pod: JsonObject, minute: str) -> JsonObject:
+    pod["status"] = {"startTime": f"2026-01-01T00:{minute}:00Z"}
+    return pod
+
+
+def fair_world(*objects: JsonObject, release: str, **args: Any) -> GroupWorld:
+    """It is half past midnight."""
+    clock = VirtualClock(datetime(2026, 1, 1, 0, 30, tzinfo=UTC))
+    profile = preempting(**args)
+    return GroupWorld(*objects, compatibility=release, clock=clock, **profile)
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+@pytest.mark.parametrize(
+    ("args", "goes", "why"),
+    [
+        pytest.param({}, "young", "", id="as kube-scheduler"),
+        pytest.param(
+            {"minRunSeconds": 600},
+            "old",
+            "minRunSeconds puts 1 pod that has run for less than 600 s behind others",
+            id="who has just begun stays",
+        ),
+        pytest.param(
+            {"minRunSeconds": 600, "spareDaemonSetPods": True},
+            "young",
+            "spareDaemonSetPods puts 1 pod of a DaemonSet behind others",
+            id="the pod of a DaemonSet stays before it",
+        ),
+        pytest.param(
+            {"orderByDeletionCost": True},
+            "young",
+            "orderByDeletionCost puts 1 pod of a higher deletion cost behind others",
+            id="the dearer pod stays",
+        ),
+    ],
+)
+def test_of_equal_pods_the_one_that_is_spared_stays(
+    args: JsonObject, goes: str, why: str, release: str
+) -> None:
+    old = of_daemon_set(costing(started(victim("old", "n0"), "01"), "9"))
+    young = started(victim("young", "n0"), "29")
+    world = fair_world(make_node("n0", cpu="2"), old, young, release=release, **args)
+    decision = world.decide(make_group("g", 1, priority=HIGH), members(1))
+    assert decision.preemption is not None
+    assert [pod.name for pod in decision.preemption.victims] == [goes]
+    assert decision.preemption.decided_by == why
+
+
+@pytest.mark.parametrize("release", ["1.36", "1.37"])
+def test_of_groups_that_go_whole_the_one_that_has_just_begun_stays(release: str) -> None:
+    objects: list[JsonObject] = [make_node(f"n{n}", cpu="1") for n in range(4)]
+    starts = {"a0": "01", "a1": "29", "b0": "28", "b1": "29"}
+    for number, (name, minute) in enumerate(starts.items()):
+        pod = make_member(name, name[0], cpu="1", node_name=f"n{number}", priority=0)
+        objects.append(started(pod, minute))
+    objects += [make_group(name, 2, disruptionMode="PodGroup", priority=0) for name in "ab"]
+    world = fair_world(*objects, release=release, minRunSeconds=600)
+    assert victims_of(world, 1) == ["a0", "a1"]
+
+
+def test_a_group_evicts_who_is_spared_where_there_is_no_other() -> None:
+    only = started(victim("only", "n0"), "29")
+    world = fair_world(make_node("n0", cpu="1"), only, release="1.37", minRunSeconds=600)
+    assert victims_of(world, 1) == ["only"]
 
 
 def test_constraints_that_constrain_nothing_do_not_keep_a_group_from_preempting() -> None:
