@@ -193,7 +193,7 @@ class ScorePhase:
         """
         point = self._pre_scores
         for plugin, pre_score in point.calls:
-            if plugin is scorer.plugin:
+            if plugin.name == scorer.plugin.name:
                 try:
                     status = pre_score(state, pod, nodes)
                 except Exception as failure:

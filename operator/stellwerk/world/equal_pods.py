@@ -5,13 +5,15 @@ What-if, plans, groups and simulations decide with an `EqualPodRuns`; the schedu
 would make then, tie for tie and draw for draw, whether a run goes on or not.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from stellwerk.framework.equal_pods import EqualPodRun, begin_run
 from stellwerk.framework.plugin_isolation import is_trusted
 from stellwerk.framework.types import CycleState, Feasibility
 from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import Decision, NoNode, Search, choose, decide, reject
 from stellwerk.world.profiles import Draw, ServedProfile
 from stellwerk.world.world import World
@@ -38,6 +40,13 @@ class _Latest:
     """Rows of the snapshot."""
     row: int | None = None
     """The row of the node that it got."""
+    others: Mapping[str, PodInfo] = field(default_factory=dict)
+    """The pods on that row before, by uid."""
+
+    def is_alone(self, snapshot: Snapshot, row: int) -> bool:
+        """Whether nothing but this pod has come to its row, or gone from it, since."""
+        others = {uid: pod for uid, pod in snapshot.pods[row].items() if uid != self.pod.uid}
+        return others == self.others
 
 
 class EqualPodRuns:
@@ -84,7 +93,8 @@ class EqualPodRuns:
         latest.nodes = snapshot.node_changes.position
         latest.objects = self._world.objects.position
         latest.size = snapshot.size
-        latest.row = snapshot.row_of.get(latest.decision.node_name)
+        latest.row = row = snapshot.row_of.get(latest.decision.node_name)
+        latest.others = {} if row is None else dict(snapshot.pods[row])
         self._latest = latest
 
     def _allows_run(self, decision: Decision) -> bool:
@@ -113,8 +123,9 @@ class EqualPodRuns:
         row, run = latest.row, latest.run
         if run is None or row is None or any(each != row for each in usage):
             return None
-        if usage and not run.follow(pod, row):
+        if usage and not (latest.is_alone(snapshot, row) and run.follow(pod, row)):
             return None
+        latest.pod = pod
         return choose(_search(latest, pod, run.found), run.scores)
 
     def _rejected_again(self, latest: _Latest, pod: PodInfo) -> Decision | None:
@@ -130,6 +141,7 @@ class EqualPodRuns:
             # The search for victims begins at a random node, and may find others next time.
             return None
         search = _search(latest, pod, before.search.found)
+        latest.pod = pod
         for _, stop in before.draws:
             # Where no node has victims, it is the same wherever the search begins.
             framework.handle.random(stop)
