@@ -28,7 +28,7 @@ from stellwerk.answers.what_if import (
 )
 from stellwerk.backend.queued_pod import IN_FLIGHT
 from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
-from stellwerk.explain.by_template import TemplatePods, TemplateTally
+from stellwerk.explain.by_template import TemplatePods, TemplateTally, kind_of_node
 from stellwerk.explain.lists.page import controller_of
 from stellwerk.explain.report import explain_attempt
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
@@ -237,7 +237,8 @@ class _Answers:
         self.followed: set[str] = set()
         """The Kubernetes releases."""
         self.not_asked: dict[PluginLeftOut, None] = {}
-        self._tallies = [TemplateTally(each) for each in asked.templates]
+        self._tallies = {id(each): TemplateTally(each.name, each.count) for each in asked.templates}
+        """By the identity of the template, in their order."""
         self._tally: TemplateTally | None = None
         """Counts the pods of the template that is decided on; None: no template is."""
         self._keys_with_node: set[str] = set()
@@ -287,7 +288,7 @@ class _Answers:
         if first is None:
             return
         profile = profile or self._world.profiles.of(first)
-        self._tally = next(each for each in self._tallies if each.pods is template)
+        self._tally = self._tallies[id(template)]
         # All members of a group have to be there before the first is decided.
         pods = list(template) if template.is_grouped else template
         yield
@@ -301,10 +302,14 @@ class _Answers:
     def by_template(self) -> Steps[list[TemplateOutcome]]:
         """The counts of each template."""
         found: list[TemplateOutcome] = []
-        for tally in self._tallies:
-            outcome = yield from tally.outcome(self._world, listed=self._lists_templates)
+        for tally in self._tallies.values():
+            outcome = yield from tally.outcome(self._kind_of, listed=self._lists_templates)
             found.append(outcome)
         return found
+
+    def _kind_of(self, node_name: str) -> str:
+        node = self._world.cache.node(node_name)
+        return "" if node is None else kind_of_node(node)
 
     def _gets(self, pod: PodInfo, tried: Attempt) -> None:
         self.examined += 1
