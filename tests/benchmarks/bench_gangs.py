@@ -284,6 +284,58 @@ def sizes() -> None:
         )
 
 
+async def _upstream(groups: int, size: int, *, basic: bool) -> tuple[float, float]:
+    """(CPU seconds until all pods are bound, the longest that the loop was held)."""
+    async with running(RealTime()) as operator:
+        operator.apply(make_profile(SCHEDULER, gangScheduling=True))
+        operator.apply(
+            *(make_node(f"n{number}", cpu="4", memory="32Gi", pods="110") for number in range(5000))
+        )
+        made = [group(f"g{number}", size) for number in range(groups)]
+        for each in made if basic else ():
+            each["spec"]["schedulingPolicy"] = {"basic": {}}
+        operator.apply(*made)
+        operator.cache.update_snapshot()
+        names = [f"p{number}" for number in range(groups * size)]
+        pods = [
+            make_pod(
+                name,
+                cpu="100m",
+                memory="100Mi",
+                scheduler_name=SCHEDULER,
+                schedulingGroup={"podGroupName": f"g{number // size}"},
+            )
+            for number, name in enumerate(names)
+        ]
+        gc.collect()
+        longest, bound = 0.0, 0
+        began = time.process_time()
+        operator.apply(*pods)
+        before = time.process_time()
+        while bound < len(names):
+            await asyncio.sleep(0)
+            now = time.process_time()
+            longest, before = max(longest, now - before), now
+            while bound < len(names) and operator.node_of(names[bound]):
+                bound += 1
+        return now - began, longest
+
+
+def upstream() -> None:
+    """The suites gangscheduling and basicscheduling of scheduler_perf, with its largest groups."""
+    loads = ((1000, 3), (2000, 3), (3000, 3), (3, 1000), (6, 1000), (9, 1000), (10, 5000))
+    for basic in (False, True):
+        for groups, size in loads:
+            seconds, longest = asyncio.run(_upstream(groups, size, basic=basic))
+            pods = groups * size
+            print(
+                f"5,000 nodes, {groups:,} {'basic groups' if basic else 'gangs'} of {size:,}: "
+                f"{pods / seconds:.0f} pods/s of CPU time, {seconds / pods * 1e6:.0f} µs a pod, "
+                f"longest hold of the loop {longest * 1000:.1f} ms",
+                flush=True,
+            )
+
+
 async def _resting(clock: VirtualClock) -> float:
     """The share of a core that groups take that fit nowhere."""
     groups, size = 50, 100
@@ -311,7 +363,7 @@ def resting() -> None:
 
 PARTS: dict[str, Callable[[], None]] = {
     each.__name__: each
-    for each in (large, pairwise, topology, preempting, holds, throughput, sizes, resting)
+    for each in (large, pairwise, topology, preempting, holds, throughput, sizes, upstream, resting)
 }
 
 

@@ -6,6 +6,7 @@ catches exceptions of plugins.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from stellwerk.backend.backoff_queue import Backoff
@@ -16,6 +17,9 @@ from stellwerk.models.pod import PodInfo
 
 class QueueingPolicy(Protocol):
     """The rules of profiles about queueing."""
+
+    observing: AbstractSet[str] = frozenset()
+    """The schedulerNames of profiles whose pods another scheduler serves."""
 
     def profile_name(self, pod: PodInfo) -> str:
         """The schedulerName of the profile that serves a pod: the pod's own, but for selectors."""

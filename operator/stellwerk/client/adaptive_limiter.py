@@ -1,9 +1,10 @@
 """The limit of concurrent requests, adapted to the speed of the API server.
 
 `transport` has a limiter for each class of requests, with that class's first, least and largest
-limit. It is also `transport` that takes a slot before each attempt, pauses and retries; a limiter
-gives slots, and lowers its limit at signs of load, such as a 429. `scheduler.binding_tasks`
-separately limits the bindings in progress, and each of them waits here for a slot.
+limit (`Transport.__init__`). It is also `transport` that takes a slot before each attempt, pauses
+and retries; a limiter gives slots, and lowers its limit at signs of load, such as a 429.
+`scheduler.binding_tasks` separately limits the bindings in progress, and each of them waits here
+for a slot.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ stop if one fails, or if the preemptor is bound or gone; they go on if its node 
 appears elsewhere. Invariant: at most one preemption per preemptor is under way, a preemptor is in
 `World.preempting` for as long as victims are to be evicted for it, and however it ends (done,
 failed, preemptor gone, shut down) nothing of it is left behind; the preemptor is then woken by its
-victims' end, or at once if none of that is still to come.
+victims' end, or at once if none of that is still to come. If a victim never ends, the preemptor is
+tried again as any rejected pod is (`backend.unschedulable_pods`). While the victim is leaving its
+nominated node, it preempts nothing else (`DefaultPreemption`).
 """
 
 import asyncio
@@ -246,6 +248,14 @@ class PreemptionExecutor:
         task = self._end(uid)
         if task is not None:
             task.cancel()
+
+    def abandon_all(self, is_given_up: Callable[[PodInfo], bool]) -> None:
+        """Stop evicting for these of the preemptors; the victims that are left may stay."""
+        entries = self._world.queue.entries
+        for uid in tuple(self._under_way):
+            entry = entries.get(uid)
+            if entry is not None and is_given_up(entry.newest):
+                self.abandon(uid)
 
     def on_victim(self, uid: str) -> None:
         """Let the preemptors be tried whose last victim is this pod, terminating or gone now."""

@@ -3,6 +3,11 @@
 Failed attempts, bindings that take long and preemption write it. Invariant: one strategic merge
 patch says both, it names only what changed, and nothing is written when nothing changed (as
 kube-scheduler).
+
+A nomination ends if an attempt fails with an error, if preemption finds no candidate, if a pod of
+higher priority preempts on the node (`decide.clear_lower_nominations`), if the preemption fails or
+the profile goes (`decide.withdraw_nomination`), and with the binding, in which the API server takes
+it away.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """Annotations of groups: what they say, and what is said where they cannot be used."""
 
+from typing import Any
+
 import pytest
 
-from stellwerk.models.pod_group import parse_group_annotations
+from stellwerk.models.pod_group import parse_group_annotations, parse_pod_group
+from tests.support.pod_groups import make_group
 
 OURS = "scheduling.stellwerk.dev/"
 
@@ -59,3 +62,30 @@ def test_what_cannot_be_used_changes_nothing_and_is_named(
     nothing = parse_group_annotations({})
     assert (said.topology, said.min_count_by_role) == (nothing.topology, nothing.min_count_by_role)
     assert (said.give_back_seconds, said.queue) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("change", "helps"),
+    [
+        pytest.param({}, False, id="the same again"),
+        pytest.param({"status": {"conditions": [{"type": "A"}]}}, False, id="a condition"),
+        pytest.param(
+            {"metadata": {"name": "g", "uid": "group-g", "resourceVersion": "9"}},
+            False,
+            id="a version",
+        ),
+        pytest.param({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}, True, id="fewer"),
+        pytest.param({"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}}, False, id="more"),
+        pytest.param(
+            {"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}, "priority": 7}},
+            True,
+            id="more, and something else",
+        ),
+    ],
+)
+def test_a_group_is_tried_again_if_it_asks_for_fewer_or_something_else(
+    change: dict[str, Any], *, helps: bool
+) -> None:
+    before = make_group("g", 3)
+    after = before | change
+    assert parse_pod_group(after).is_worth_retrying_after(parse_pod_group(before)) is helps

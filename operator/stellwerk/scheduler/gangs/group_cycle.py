@@ -51,7 +51,7 @@ from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     decide_group,
 )
-from stellwerk.world.gangs.group_request import Untried, take_members, why_untried
+from stellwerk.world.gangs.group_request import Untried, is_still_met, take_members, why_untried
 from stellwerk.world.gangs.group_reservation import may_keep_part
 from stellwerk.world.gangs.queue_order import after_attempt, requeue_inadmissible
 from stellwerk.world.profiles import ServedProfile
@@ -126,6 +126,8 @@ class GroupCycle:
         return taken
 
     def _lets_others_pass(self, taken: GroupInCycle) -> bool:
+        if not self.throttle.slow_namespaces.spent:
+            return False
         priority = min(each.pod.priority for each in taken.queued.values())
         namespace = taken.members.key.namespace
         return self.throttle.slow_namespaces.waits(namespace, SlowSearch.GROUP, priority)
@@ -310,7 +312,7 @@ class GroupCycle:
             if result.assumed is not None and gone:
                 undo_results(context, [result])
                 result.assumed, result.failure = None, Failure.error("the pod is gone")
-        if not taken.request(self.world).is_met_by(decision.attempt):
+        if not is_still_met(self.world, taken.members, decision.attempt):
             undo_attempt(context, decision.attempt)
             decision.placed = False
             decision.message = "members were lost while the group was decided"

@@ -13,7 +13,7 @@ bound.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -112,6 +112,14 @@ class GroupEvictions:
         self._under_way[eviction.group.key] = task
         task.add_done_callback(lambda done: self._ended(eviction.group.key, done))
 
+    def abandon(self, is_given_up: Callable[[PodInfo], bool]) -> None:
+        """Stop evicting for the groups of these pods; the victims that are left may stay."""
+        groups = self.world.pod_groups.groups
+        for key, task in self._under_way.items():
+            members = groups.get(key)
+            if members is not None and any(map(is_given_up, members.pods.values())):
+                task.cancel()
+
     async def close(self) -> None:
         """Stop everything under way and wait for it."""
         tasks = list(self._under_way.values())
@@ -177,10 +185,12 @@ class SubmitGroupResult:
         caller.
         """
         results = decision.attempt.results
-        taken.remaining = RemainingMembers(decision, taken.profile.compatibility)
-        again = [taken.queued[each.pod.uid] for each in taken.remaining.again]
-        taken.members.room_refused = ""
         placed = [each for each in results if each.assumed is not None]
+        left = set[str]()
+        if len(placed) < len(results):
+            taken.remaining = remaining = RemainingMembers(decision, taken.profile.compatibility)
+            left = remaining.uids.union(each.pod.uid for each in remaining.again)
+        taken.members.room_refused = ""
         needed = decision.request.needed if decision.request.group.is_gang else 1
         permit = None
         if needed > 1:
@@ -192,7 +202,7 @@ class SubmitGroupResult:
             queued = taken.queued[result.pod.uid]
             self._record_result(result, taken.profile)
             if result.assumed is None:
-                if queued not in again and result.pod.uid not in taken.remaining.uids:
+                if result.pod.uid not in left:
                     self.requeue_failed(taken, queued, result.failure)
                 continue
             self.records.put(taken.records[result.pod.uid])

@@ -48,6 +48,7 @@ from stellwerk.world.gangs.group_attempt import (
 from stellwerk.world.gangs.group_capacity import capacity
 from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt, reserve
 from stellwerk.world.gangs.placements import (
+    EVERYWHERE,
     Domains,
     Placement,
     UndeterminedDomainError,
@@ -263,21 +264,24 @@ def _levels(profile: ServedProfile, group: PodGroup) -> Sequence[Sequence[str]]:
 
 
 def _decide_at(context: GroupContext, request: GroupRequest, keys: Sequence[str]) -> Deciding:
-    """Place the group on nodes that share the values of these labels."""
-    snapshot = context.world.cache.update_snapshot()
-    try:
-        found = domains(snapshot, keys, request.scheduled)
-    except UndeterminedDomainError as undetermined:
-        return GroupDecision(
-            request, GroupAttempt(broken=str(undetermined)), message=str(undetermined)
-        )
-    if not found.placements:
-        return _untried(request, NO_PLACEMENTS, GANG_SCHEDULING)
-    if len(found.placements) > 1:
+    """Place the group on nodes that share the values of these labels; without labels, on any."""
+    found = None
+    if keys:
+        snapshot = context.world.cache.update_snapshot()
+        try:
+            found = domains(snapshot, keys, request.scheduled)
+        except UndeterminedDomainError as undetermined:
+            return GroupDecision(
+                request, GroupAttempt(broken=str(undetermined)), message=str(undetermined)
+            )
+        if not found.placements:
+            return _untried(request, NO_PLACEMENTS, GANG_SCHEDULING)
+    if found is not None and len(found.placements) > 1:
         decision = yield from _best_of(context, request, found)
     else:
-        attempt = yield from place(context, request.members, found.placements[0])
-        decision = _decision(request, attempt, found)
+        placement = found.placements[0] if found is not None else EVERYWHERE
+        attempt = yield from place(context, request.members, placement)
+        decision = _decision(request, attempt, 1)
         if not decision.placed:
             undo_attempt(context, attempt)
     if decision.placed or decision.attempt.broken:
@@ -307,17 +311,17 @@ def _best_of(context: GroupContext, request: GroupRequest, found: Domains) -> De
         met = request.is_met_by(attempt)
         choice.tried(index, attempt, met=met, scheduled=len(request.scheduled))
         if met and (choice.is_settled or index == nominated):
-            return replace(_decision(request, attempt, found), attempts=attempts)
+            return replace(_decision(request, attempt, len(found.placements)), attempts=attempts)
         undo_attempt(context, attempt)
         if attempt.broken:
-            return replace(_decision(request, attempt, found), attempts=attempts)
+            return replace(_decision(request, attempt, len(found.placements)), attempts=attempts)
     best = choice.best()
     if best is None:
         if context.refusals is not None and attempts < len(found.placements):
             context.refusals.include_untried()
-        return replace(_decision(request, choice.closest, found), attempts=attempts)
+        return replace(_decision(request, choice.closest, len(found.placements)), attempts=attempts)
     attempt = yield from place(context, best.members, best.placement, best.nodes)
-    decision = replace(_decision(request, attempt, found), attempts=attempts)
+    decision = replace(_decision(request, attempt, len(found.placements)), attempts=attempts)
     if not decision.placed:
         undo_attempt(context, attempt)
     return decision
@@ -337,8 +341,8 @@ def _nominated_placement(
     return max(sorted(counts), key=counts.__getitem__, default=None)
 
 
-def _decision(request: GroupRequest, attempt: GroupAttempt, found: Domains) -> GroupDecision:
-    count = len(found.placements)
+def _decision(request: GroupRequest, attempt: GroupAttempt, count: int) -> GroupDecision:
+    """The decision that an attempt in one of `count` placements comes to."""
     if request.is_met_by(attempt):
         return GroupDecision(request, attempt, placed=True, placements=count)
     if attempt.broken:
@@ -363,6 +367,8 @@ def _untried(request: GroupRequest, message: str, *plugins: str) -> GroupDecisio
 
 def _lacking_min_resources(world: World, group: PodGroup, scheduled: Sequence[PodInfo]) -> str:
     """The resources that the whole cluster lacks for minResources, in a sentence; empty: none."""
+    if not group.min_resources:
+        return ""
     snapshot = world.cache.update_snapshot()
     short = []
     for resource, wanted in group.min_resources.items():

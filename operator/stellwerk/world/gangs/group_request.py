@@ -14,7 +14,7 @@ from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.handle import milliseconds
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import WORKLOAD_API
-from stellwerk.world.gangs.group_attempt import GroupRequest
+from stellwerk.world.gangs.group_attempt import GroupAttempt, GroupRequest
 from stellwerk.world.gangs.group_reservation import known_to_end, may_keep_part, reserves_capacity
 from stellwerk.world.gangs.pod_groups import GroupMembers
 from stellwerk.world.gangs.queue_order import gang_args, member_position, why_inadmissible
@@ -136,14 +136,12 @@ def request_for(
 ) -> GroupRequest:
     """The request of a group with an object for its `pending` members, tried in this order."""
     assert members.group is not None  # noqa: S101 callers look
-    uids = {pod.uid for pod in pending}
-    scheduled = [pod for pod in scheduled_members(world, members) if pod.uid not in uids]
     reserves = reserves_capacity(world, profile, members)
     reads_time = profile.framework.reads_time
     return GroupRequest(
         members.group,
         pending,
-        scheduled,
+        _scheduled_but(world, members, pending),
         members.succeeded,
         members.succeeded_by_role,
         gang_args(profile).second_look_milliseconds / 1000,
@@ -153,3 +151,24 @@ def request_for(
         keeps_part=may_keep_part(world, profile, members),
         moment_seconds=milliseconds(world.clock.now) / 1000 if reads_time else None,
     )
+
+
+def is_still_met(world: World, members: GroupMembers, attempt: GroupAttempt) -> bool:
+    """Whether an attempt places enough members, by the group and its other members as they are now.
+
+    Events that were handled during the decision may have changed both.
+    """
+    assert members.group is not None  # noqa: S101 callers look
+    tried = [each.pod for each in attempt.results]
+    scheduled = _scheduled_but(world, members, tried)
+    now = GroupRequest(
+        members.group, tried, scheduled, members.succeeded, members.succeeded_by_role
+    )
+    return now.is_met_by(attempt)
+
+
+def _scheduled_but(
+    world: World, members: GroupMembers, pending: Sequence[PodInfo]
+) -> list[PodInfo]:
+    uids = {pod.uid for pod in pending}
+    return [pod for pod in scheduled_members(world, members) if pod.uid not in uids]

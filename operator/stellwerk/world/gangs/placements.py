@@ -59,16 +59,13 @@ class Domains:
 
 
 def domains(snapshot: Snapshot, keys: Sequence[str], scheduled: Iterable[PodInfo]) -> Domains:
-    """Find a placement for each combination of values that nodes have.
+    """Find a placement for each combination of values that nodes have of these labels (at least 1).
 
     If members are scheduled already, only their placement is found.
 
     Raises:
         UndeterminedDomainError: those are in several domains, or lack a label.
     """
-    of_row: RowColumn = np.where(snapshot.alive, 0, -1)
-    if not keys:
-        return Domains((EVERYWHERE,), of_row)
     of_members = {_values(snapshot, keys, pod) for pod in scheduled}
     if len(of_members) > 1 or None in of_members:
         shown = sorted("none" if each is None else "/".join(each) for each in of_members)
@@ -85,7 +82,7 @@ def domains(snapshot: Snapshot, keys: Sequence[str], scheduled: Iterable[PodInfo
     ]
     wanted = sorted(each for each in values if not of_members or each in of_members)
     position = {each: index for index, each in enumerate(wanted)}
-    of_row = np.full(snapshot.size, -1, np.intp)
+    of_row: RowColumn = np.full(snapshot.size, -1, np.intp)
     if values:
         positions = np.array([position.get(each, -1) for each in values], np.intp)
         of_row[labelled] = positions[inverse.reshape(-1)]

@@ -8,7 +8,7 @@ pods is not kept, nor is a queue without groups.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -104,6 +104,11 @@ class GroupMembers:
         self._count(self.pods.pop(uid), -1)
 
     @property
+    def is_pending(self) -> bool:
+        """Whether it has pods without a node that may be scheduled."""
+        return bool(self.pending_as)
+
+    @property
     def has_run(self) -> bool:
         """Whether the group was placed before, or has a pod on a node or one that ended there."""
         group = self.group
@@ -117,20 +122,22 @@ class GroupMembers:
     @property
     def lacks_finished(self) -> bool:
         """Whether it waits, and members may have ended before this process began that count."""
-        waits = self.is_closed or (self.is_known_placed and self.pending.total() > 0)
+        waits = self.is_closed or (self.is_known_placed and self.is_pending)
         return waits and self.has_run and not self.is_looked_up
 
     @property
     def succeeded(self) -> int:
         """The number of pods that count as done with their work; 0 where the group never ran."""
-        if not self.has_run:
+        if not self.finished or not self.has_run:
             return 0
         return self.ended("Succeeded")
 
     @property
-    def succeeded_by_role(self) -> Counter[str]:
-        """The numbers of those that have each role."""
-        done = self.finished.values() if self.has_run else ()
+    def succeeded_by_role(self) -> Mapping[str, int]:
+        """The numbers of those that have each role; roles of which none succeeded are absent."""
+        if not self.finished or not self.has_run:
+            return {}
+        done = self.finished.values()
         return Counter(each.role for each in done if each.phase == "Succeeded" and each.role)
 
     def ended(self, phase: str) -> int:
@@ -160,7 +167,7 @@ class GroupMembers:
             for pod in self.pods.values()
             if counts_as_member(pod) and (pod.node_name or not bound_only)
         )
-        return existing + self.succeeded_by_role[role]
+        return existing + self.succeeded_by_role.get(role, 0)
 
     def copy(self) -> "GroupMembers":
         """A copy; neither sees what is put into the other."""

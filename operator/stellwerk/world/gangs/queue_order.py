@@ -17,7 +17,7 @@ which they were created, so that what came later and has their priority goes aft
 import heapq
 import math
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.models.pod import PodInfo
@@ -46,7 +46,9 @@ _ON_ITS_WAY = frozenset((Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF))
 def gang_args(profile: ServedProfile) -> GangSchedulingArgs:
     """The arguments of GangScheduling in a profile; the defaults where it lacks the plugin."""
     args = profile.loaded.args.get(GANG_SCHEDULING)
-    return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
+    if args is None:
+        return GangSchedulingArgs.model_validate({})
+    return cast("GangSchedulingArgs", args)
 
 
 def queue_of(world: World, members: GroupMembers) -> GroupQueue | None:
@@ -60,7 +62,7 @@ def queue_of(world: World, members: GroupMembers) -> GroupQueue | None:
 def first_of(world: World, queue: GroupQueue) -> GroupMembers | None:
     """The group of a queue that all others are behind; None: none waits."""
     groups = world.pod_groups.groups
-    pending = (members for key in queue.groups if (members := groups[key]).pending.total())
+    pending = (members for key in queue.groups if (members := groups[key]).is_pending)
     in_order = sorted(pending, key=_position)
     return next((members for members in in_order if _waits(world, members)), None)
 
@@ -115,7 +117,9 @@ def _waits(world: World, members: GroupMembers) -> bool:
 def _is_strict(world: World, members: GroupMembers) -> bool:
     served = world.profiles.served
     return any(
-        (profile := served.get(name)) is not None and gang_args(profile).strict_queues
+        (profile := served.get(name)) is not None
+        and not profile.observes
+        and gang_args(profile).strict_queues
         for name, count in members.pending.items()
         if count
     )
@@ -288,7 +292,7 @@ class GroupGates:
         """Open or close the gate of a group that has changed, and tell of it."""
         members = self._states.groups.get(key)
         if members is not None:
-            if not members.pending.total():
+            if not members.is_pending:
                 members.waiting_since = None
             elif members.waiting_since is None:
                 members.waiting_since = self._world.clock.monotonic()
@@ -346,7 +350,7 @@ class GroupGates:
     def activate_one(self, key: PodGroupKey) -> None:
         """Activate one waiting member of a group whose size has changed; it brings the others."""
         members, entries = self._states.groups.get(key), self._world.queue.entries
-        if members is None or not members.pending.total():
+        if members is None or not members.is_pending:
             return
         for uid, pod in members.pods.items():
             entry = entries.get(uid)

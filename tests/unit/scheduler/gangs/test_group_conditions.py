@@ -159,3 +159,32 @@ def test_that_a_group_was_placed_is_not_believed_of_the_next_one_of_its_name() -
         assert scheduled(world) == "False"
 
     story(play)
+
+
+@pytest.mark.parametrize(
+    ("min_count", "of_group"),
+    [
+        pytest.param(2, ["Scheduled"], id="gang"),
+        pytest.param(0, [], id="basic, whose pods say it"),
+    ],
+)
+def test_a_group_that_is_placed_gets_an_event_if_it_is_a_gang(
+    min_count: int, of_group: list[str]
+) -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_group("g", min_count), *members(2))
+        await asyncio.sleep(5)
+        reasons = [reason for name, _, reason, _ in world.notes.events if name == "g"]
+        assert (scheduled(world), reasons) == ("True", of_group)
+
+    story(play)
+
+
+def test_a_basic_group_that_waits_gets_an_event() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_group("g"), make_member("p0", "g", cpu="8"))
+        await asyncio.sleep(5)
+        reasons = [reason for name, _, reason, _ in world.notes.events if name == "g"]
+        assert (scheduled(world), reasons) == ("False", ["FailedScheduling"])
+
+    story(play)
