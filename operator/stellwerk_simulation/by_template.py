@@ -1,4 +1,4 @@
-"""What became of many pods of one controller, counted: for answers that would list thousands.
+"""Counts of the pods of large controllers, in answers that would list thousands of them.
 
 Simulations and plans of nodes answer with it, as what-if does (`explain.by_template`). Invariant: a
 pod is either counted here or listed by its name.

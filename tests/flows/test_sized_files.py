@@ -7,6 +7,8 @@ import orjson
 import pytest
 import yaml
 
+from stellwerk.world.decide import decide
+from stellwerk.world.equal_pods import EqualPodRuns
 from stellwerk_cli.cli import main
 from tests.support.builders import make_node, make_pod
 
@@ -16,8 +18,8 @@ SHAPE = {"kind": "Node", **make_node("big", cpu="64", pods="200")}
 COUNT = 1200
 
 
-def counted(**fields: Any) -> dict[str, Any]:
-    pod = make_pod("work", cpu="500m", **fields)
+def counted(name: str = "work", **fields: Any) -> dict[str, Any]:
+    pod = make_pod(name, cpu="500m", **fields)
     del pod["status"], pod["metadata"]["uid"]
     return {"template": pod, "count": COUNT}
 
@@ -93,3 +95,30 @@ def test_a_malformed_count_is_one_line(
     file = written(tmp_path / "c.yaml", NODE, {**counted(), "count": "many"})
     assert main([*command.split(), file]) == 2
     assert "count: a number from 0 on is expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"labels": {"app": "a"}, "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+             "whenUnsatisfiable": "ScheduleAnyway",
+             "labelSelector": {"matchLabels": {"app": "a"}}}]}, id="spread"),
+    ],
+)  # fmt: skip
+def test_a_simulation_in_runs_is_the_one_without(
+    fields: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = [{"kind": "Node", **make_node(f"n{each}", cpu="8")} for each in range(5)]
+    documents = [{**counted(**fields), "count": 60}, {**counted("other"), "count": 40}]
+    file = written(tmp_path / "c.yaml", *nodes, *documents)
+    in_runs = answered(capsys, "simulate", "-f", file)
+    monkeypatch.setattr(
+        EqualPodRuns, "decide", lambda self, pod, profile: decide(self._world, pod, profile)
+    )
+    assert answered(capsys, "simulate", "-f", file) == in_runs
+    assert sum(run["placed"] for run in in_runs["runs"]) > 60

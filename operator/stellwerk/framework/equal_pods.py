@@ -56,7 +56,7 @@ class _Part:
         self.raw = _own(score.answered)
         """Raw scores of the feasible rows: a column, or one number that all rows have."""
         self.scored = _own(score.scored)
-        """The same, normalised."""
+        """Normalised scores, as `raw`."""
 
 
 class EqualPodRun:
