@@ -85,7 +85,7 @@ def attempt(
         members = world.pod_groups.of_member(pod.uid)
         if members is not None:
             return (yield from _with_group(world, pod, profile, members, live or world))
-    return _alone(world, pod, profile, runs)
+    return alone(world, pod, profile, runs)
 
 
 def take_out_own_copies(world: World, pods: Iterable[PodInfo], *, by_name: bool = False) -> None:
@@ -124,9 +124,16 @@ def not_asked(profile: ServedProfile, pod: PodInfo) -> Iterator[PluginLeftOut]:
 # --- a pod by itself ----------------------------------------------------------------------------
 
 
-def _alone(
+def alone(
     world: World, pod: PodInfo, profile: ServedProfile, runs: EqualPodRuns | None = None
 ) -> Attempt:
+    """Try a pod by itself on a fork, on which it has no copy.
+
+    `runs`: as for `attempt`; the nodes of a tie are counted then, and not named.
+
+    Raises:
+        PluginFailure: a plugin raised, or did not return in time.
+    """
     world.cache.update_snapshot()
     state = profile.new_state(pod)
     if runs is None:
@@ -202,7 +209,7 @@ def _with_group(
     pending = [each for each in members.pods.values() if _is_pending(world, each, live)]
     group = members.group
     if group is None or not any(each.uid == pod.uid for each in pending):
-        return _alone(world, pod, profile)
+        return alone(world, pod, profile)
     held = why_different(world, profile, members, pending)
     if not held and len(pending) + world.pod_groups.placed(members) < group.min_count:
         held = (
@@ -279,10 +286,10 @@ def _of_members(
     for each in remaining.results:
         if remaining.is_refused(each.pod):
             continue
-        alone = _alone(world, each.pod, profile)
+        by_itself = alone(world, each.pod, profile)
         yield
-        if alone.decision is not None and remaining.helps(alone.decision):
-            results[each.pod.uid] = alone
+        if by_itself.decision is not None and remaining.helps(by_itself.decision):
+            results[each.pod.uid] = by_itself
     return results
 
 

@@ -178,8 +178,6 @@ class TemplateTally:
         self._without: dict[tuple[str, bool], PodsWithoutNode] = {}
         """By reason, and whether the pods would preempt others."""
         self.unplaced = 0
-        self.counted = 0
-        """Pods that were counted so far."""
 
     @property
     def placed(self) -> int:
@@ -188,12 +186,10 @@ class TemplateTally:
 
     def count_placed(self, node_name: str) -> None:
         """A pod got this node."""
-        self.counted += 1
         self._on_node[node_name] += 1
 
     def count_unplaced(self, message: str, would_preempt: WouldPreempt | None) -> None:
         """A pod got no node."""
-        self.counted += 1
         self.unplaced += 1
         key = message, would_preempt is not None
         known = self._without.get(key)

@@ -27,7 +27,7 @@ from stellwerk.answers.what_if import (
     WouldPreempt,
 )
 from stellwerk.backend.queued_pod import IN_FLIGHT
-from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
+from stellwerk.explain.attempt import Attempt, alone, attempt, not_asked, take_out_own_copies
 from stellwerk.explain.by_template import TemplatePods, TemplateTally, kind_of_node
 from stellwerk.explain.lists.page import controller_of
 from stellwerk.explain.report import explain_attempt
@@ -241,6 +241,8 @@ class _Answers:
         """By the identity of the template, in their order."""
         self._tally: TemplateTally | None = None
         """Counts the pods of the template that is decided on; None: no template is."""
+        self._held_back_first = ""
+        """Why a plugin keeps the latest pod that was decided by `decide` from the queue."""
         self._keys_with_node: set[str] = set()
         """Keys of the pods that got a node, if the order of a StatefulSet asks for them."""
 
@@ -259,11 +261,10 @@ class _Answers:
         if pod.spec.too_complex:
             self._gets_none(pod, pod.spec.too_complex)
             return
-        if self._tally is None or not self._tally.counted:
-            # The pods of a template have these parts in common.
-            self.not_asked |= dict.fromkeys(not_asked(profile, pod))
+        self.not_asked |= dict.fromkeys(not_asked(profile, pod))
         yield
-        held_back = _held_back(pod, profile) or self._throttled(pod, profile)
+        self._held_back_first = _held_back(pod, profile)
+        held_back = self._held_back_first or self._throttled(pod, profile)
         tried = self._with_group.pop(pod.uid, None)
         if tried is None and pod is self._explained:
             tried = yield from self._explain(pod, profile)
@@ -297,7 +298,28 @@ class _Answers:
             if template.is_ordered and before:
                 self._after[pod.key] = before
             before = pod.key
-            yield from self.decide(pod, profile)
+            # Copies of the first are held back, or left to others, for the same reason.
+            is_copy = pod.details is first.details and pod is not first and not template.is_ordered
+            if is_copy and profile is not None and not template.is_grouped:
+                self._decide_copy(pod, profile)
+                yield
+            else:
+                yield from self.decide(pod, profile)
+
+    def _decide_copy(self, pod: PodInfo, profile: ServedProfile) -> None:
+        """Decide for a further pod of a template, as `decide` without what they have in common."""
+        held_back = self._held_back_first or self._throttled(pod, profile) or pod.spec.too_complex
+        if held_back:
+            self._gets_none(pod, held_back, held_back=bool(self._held_back_first))
+            return
+        try:
+            tried = alone(self._world, pod, profile, self._runs)
+        except PluginFailure as failure:
+            tried = Attempt(message=str(failure))
+        if tried.node_name:
+            self._gets(pod, tried)
+        else:
+            self._gets_none(pod, tried.message, _would_preempt(tried))
 
     def by_template(self) -> Steps[list[TemplateOutcome]]:
         """The counts of each template."""
