@@ -53,7 +53,7 @@ def observer(kubeconfig: Path) -> Scheduler:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-    command = [sys.executable, "-m", "stellwerk", "run", "--observe", "--kubeconfig"]
+    command = [sys.executable, "-m", "stellwerk_cli", "run", "--observe", "--kubeconfig"]
     command += [str(kubeconfig), "--bind-address", address, "--log-level", "warning"]
     return Scheduler(shlex.join(command), ready_url=f"https://{address}/readyz")
 

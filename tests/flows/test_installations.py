@@ -161,6 +161,15 @@ def test_no_other_value_gives_an_observer_a_right_to_write() -> None:
     }
 
 
+def test_an_observer_takes_no_lease_over() -> None:
+    both = ("--set=observe=true", "--set=takeOverDefaultScheduler=true")
+    done = subprocess.run(
+        [helm(), "template", "stellwerk", CHART, *both], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "takeOverDefaultScheduler cannot be used with observe" in done.stderr
+
+
 def test_an_observer_keeps_the_profiles_that_are_named() -> None:
     named = rendered("observe=true", "profiles.a.schedulerName=a", "profiles.a.mode=Observe")
     names = [name for kind, _, name in named if kind == "SchedulerProfile"]
@@ -509,6 +518,7 @@ def test_every_value_reaches_the_objects(tmp_path: Path) -> None:
     assert set(schema) - EVERY_VALUE.keys() == {
         "global",
         "fullnameOverride",
+        "observe",
         "takeOverDefaultScheduler",
     }
     objects = by_key(templated("gpu", "--values", file))

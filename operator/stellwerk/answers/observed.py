@@ -1,4 +1,4 @@
-"""How another scheduler's bindings compare with an observed profile's decisions, as answered.
+"""The comparison of another scheduler's bindings with an observed profile, as it is answered.
 
 `observing.tally` makes it, `stellwerk observe report` and the page show it. Invariant: the counts
 by class add up to the bindings that were compared, in all and for each day.
@@ -12,7 +12,7 @@ from stellwerk.answers.answer import PortAnswer, Time
 from stellwerk.answers.words import age
 
 ComparisonClass = Literal["equal", "sampled", "differs", "foundNone", "notComparable"]
-"""How a binding of the other scheduler compares with the decision of the observed profile.
+"""The class of a binding of the other scheduler, compared with the observed profile's decision.
 
 - equal: its node is among our best ones.
 - sampled: our best node scores more, and the other scheduler does not score every node.
@@ -95,7 +95,7 @@ class BindingLatency(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceReason(PortAnswer):
-    """Why bindings differ, by the plugin that made the largest difference or rejected the node."""
+    """A reason why bindings differ, by the plugin with the largest difference or a rejection."""
 
     plugin: str
     reason: str
@@ -108,7 +108,7 @@ class DifferenceReason(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomparableReason(PortAnswer):
-    """Why bindings could not be compared."""
+    """A reason why bindings could not be compared."""
 
     reason: str
     count: int
@@ -128,7 +128,7 @@ class ObservedComparison(PortAnswer):
     """One binding of the other scheduler, compared."""
 
     at: Time
-    """When the binding was seen."""
+    """The time at which the binding was seen."""
     pod: str
     node: str
     """The other scheduler's node."""
@@ -150,7 +150,7 @@ class ObservedComparison(PortAnswer):
     plugins: Sequence[PluginPoints] = ()
     """Every plugin that makes a difference, the largest first."""
     reason: str = ""
-    """Why its node does not pass our filters, why we found none, or why this cannot be compared."""
+    """The reason why its node does not fit, we found none, or it cannot be compared."""
     scheduled_after_seconds: float | None = None
     """From when the pod could be scheduled until its binding was seen; absent: not known."""
 
@@ -240,13 +240,13 @@ class ObservedProfile(PortAnswer):
     name: str
     scheduler_name: str
     since: Time
-    """When this process began to observe; counts begin there."""
+    """The time at which this process began to observe; counts begin there."""
     waiting: int
     """Pods that wait for the other scheduler now."""
     decisions: int
     """Decisions made for pods that wait."""
     skipped_decisions: int
-    """Decisions left out in bursts; these pods are explained when somebody asks."""
+    """Decisions left out in bursts; explanations decide on these pods when they are made."""
     bindings: int
     """Bindings of the other scheduler that were seen."""
     compared: int
@@ -258,8 +258,8 @@ class ObservedProfile(PortAnswer):
     latency: BindingLatency | None
     """Null: no binding was measured yet."""
     percentage_of_nodes_to_score: int
-    """How the other scheduler samples, as the profile says; 0: by kube-scheduler's default; 100:
-    it scores every node."""
+    """The share of nodes that the other scheduler scores, as the profile says; 0: kube-scheduler's
+    default; 100: it scores every node."""
     days: Sequence[ObservedDay]
     """The newest day first."""
     reasons: Sequence[DifferenceReason]

@@ -181,6 +181,8 @@ class DecisionFields(PortAnswer):
     best: Sequence[RankedNode]
     """The chosen node among them; empty: there was nothing to score."""
     others: OtherNodes | None = None
+    remarks: Sequence[str] | None = None
+    """Sentences of plugins on the decision, such as that a constraint had given way."""
 
 
 # --- the queue ----------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ class QueueEvent(StrEnum):
     PROFILE_CHANGE = "SchedulerProfileChange"
     MANY_CHANGES = "ManyChanges"
     GATE_OPENED = "GateOpened"
+    REJECTION_ENDED = "RejectionEnded"
 
 
 class BindingStage(NamedTuple):
@@ -114,6 +115,9 @@ class QueuedPod:
     flushed_at: float = -math.inf
     """Time at which the timeout last ran PreEnqueue again. A gated pod keeps its `queued_at`, which
     orders activeQ, and would otherwise be flushed each time."""
+    due_at: float = math.inf
+    """Wall-clock time, in seconds since the epoch, at which a rejection ends by itself and the pod
+    is tried again, once. Infinite: no rejection does."""
     was_flushed: bool = False
     """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
     returned_as: int = 0

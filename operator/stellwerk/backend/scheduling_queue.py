@@ -26,6 +26,7 @@ the change came: a later attempt has seen it in its snapshot, or among its in-fl
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
@@ -93,6 +94,8 @@ class SchedulingQueue:
             policy.hints, observer, self.nominator.node_of, policy
         )
         self._in_flight = InFlightEvents()
+        self._due: list[tuple[float, int, QueuedPod]] = []
+        """A heap of (due_at, number, entry); stale where it is not the `due_at` of the entry."""
         self._counts = [0] * len(Place)
         """Pods by place, without those that are observed."""
         self._observed_counts = [0] * len(Place)
@@ -402,6 +405,51 @@ class SchedulingQueue:
         work = self._requeue_without_hints(forgotten, QueueEvent.UNSCHEDULABLE_TIMEOUT, now)
         self.backlog.begin(work)
 
+    def flush_due(self, wall_seconds: float, now: float) -> None:
+        """Requeue the rejected pods whose rejection ends by itself at a time that has come.
+
+        `wall_seconds`: the wall clock, in seconds since the epoch. Each pod is requeued once for a
+        time: then its plugin no longer rejects it, or the time is another one.
+        """
+        due = []
+        while self._due and self._due[0][0] <= wall_seconds:
+            due_at, _, entry = heappop(self._due)
+            uid = entry.pod.uid
+            if entry.due_at != due_at or self.entries.get(uid) is not entry:
+                continue
+            if entry.place is Place.IN_FLIGHT:
+                # The attempt began before that time.
+                self._in_flight.record(_everything(QueueEvent.REJECTION_ENDED), uid=uid)
+            else:
+                due.append(entry)
+        if due:
+            work = self._requeue_without_hints(due, QueueEvent.REJECTION_ENDED, now)
+            self.backlog.begin(work)
+
+    @property
+    def has_due(self) -> bool:
+        """Whether `flush_due` may find a pod, now or later."""
+        return bool(self._due)
+
+    @property
+    def next_due(self) -> float:
+        """The wall-clock time of the next `flush_due` that may find a pod; infinite: none will."""
+        return self._due[0][0] if self._due else math.inf
+
+    def _note_due(self, entry: QueuedPod) -> None:
+        """Note when a rejection of an unschedulable pod ends by itself, if that is news.
+
+        Of an observed pod the other scheduler's attempts say when it is decided again.
+        """
+        if entry.is_observed:
+            return
+        due_at = self._policy.rejection_ends_at(
+            entry.profile_name, entry.unschedulable_plugins, entry.pod
+        )
+        if due_at not in {entry.due_at, math.inf}:
+            entry.due_at = due_at
+            heappush(self._due, (due_at, next(self._sequence), entry))
+
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):
             # PreEnqueue ran on the way into backoffQ.
@@ -463,11 +511,12 @@ class SchedulingQueue:
 
     # --- rejected pods on their way back --------------------------------------------------------
     #
-    # Four things requeue a rejected pod. All of them end in `_requeue`, which moves one pod:
+    # Five things requeue a rejected pod. All of them end in `_requeue`, which moves one pod:
     #   a change in the cluster    _requeue_by_hints        if a hint answers Queue
     #   an update of the pod       update                   if a hint answers Queue
     #   the end of its attempt     _strategy_after_attempt  if a hint answers Queue to a change
     #                                                       that came during the attempt
+    #   a rejection that ends      flush_due                when a plugin says that it does
     #   a timeout, a new profile   _requeue_without_hints   always
     #   or too many changes
 
@@ -497,6 +546,8 @@ class SchedulingQueue:
         place = entry.place
         if place in UNSCHEDULABLE_PODS:
             self._unschedulable_pods.add_or_update(entry)
+        if place is Place.UNSCHEDULABLE:
+            self._note_due(entry)
         for change in own_changes(before, entry.pod):
             if place is Place.OBSERVED:
                 self._activate(entry, change.name, now)
@@ -579,6 +630,7 @@ class SchedulingQueue:
         if self._passes_pre_enqueue(entry, event):
             self._put(entry, Place.UNSCHEDULABLE)
             self._note(entry, "unschedulable", event)
+            self._note_due(entry)
 
     def _activate(self, entry: QueuedPod, event: str, now: float) -> None:
         if self._passes_pre_enqueue(entry, event):

@@ -69,8 +69,8 @@ class AdaptiveLimiter:
                 pass for every 64 of those, so that none starves. The best latency of both is what
                 answers are compared with.
             alone: a limit up to which late answers do not hold requests back while none of
-                `yields_to` is in flight: they delay nobody then, and an API server spends less CPU
-                on each request if it gets several at once.
+                `yields_to` is in flight: they delay no binding then, and an API server spends less
+                CPU on each request if it gets several at once.
             late_seconds: below this latency no answer is late; above it, those are that take four
                 times the best of the last minute.
 

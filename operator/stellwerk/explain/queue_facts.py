@@ -109,7 +109,10 @@ def _next_retry(world: World, entry: QueuedPod) -> str | None:
         return at(world.clock, entry.backoff_expiration)
     if entry.place is Place.UNSCHEDULABLE and not entry.is_observed:
         # Whatever the hints miss, the flush of unschedulable pods finds.
-        return at(world.clock, entry.queued_at + world.queue.max_unschedulable_seconds)
+        flushed = entry.queued_at + world.queue.max_unschedulable_seconds
+        clock = world.clock
+        left = entry.due_at - clock.now().timestamp()
+        return at(clock, min(flushed, clock.monotonic() + left) if left > 0 else flushed)
     return None
 
 

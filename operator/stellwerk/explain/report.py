@@ -177,7 +177,7 @@ class Explanations:
         return replace(result, decision=self._record(record))
 
     def _observing(self, pod: PodInfo) -> str | None:
-        """The schedulerName of an observed pod; None: nobody observes it."""
+        """The schedulerName of an observed pod; None: no profile observes it."""
         profile = self.world.profiles.of(pod)
         return profile.scheduler_name if profile is not None and profile.observes else None
 
@@ -203,6 +203,7 @@ class Explanations:
             feasible=record.feasible,
             tied=record.tied,
             nominated=record.nominated,
+            remarks=list(record.remarks) or None,
             best=[_ranked(record, position) for position in record.ranked()],
             others=None if why is None else self._others(why),
         )

@@ -64,7 +64,7 @@ class BindingComparison:
     rejected_by: str = ""
     """The plugins that reject its node, or if we found no node, every node."""
     reason: str = ""
-    """Why its node does not fit, or why no node does."""
+    """The reason why its node does not fit, or no node does."""
 
 
 def compare(  # noqa: PLR0911 one answer after the other
@@ -129,7 +129,7 @@ def decide_thoroughly(
 
 
 def rejected(search: Search) -> Decision:
-    """The decision where no node takes the pod, without a look at whom to evict."""
+    """The decision where no node takes the pod, without a search for victims."""
     diagnosis = search.profile.framework.filtering.diagnose(search.found, search.pod)
     failure = Failure(
         fit_error(diagnosis),
@@ -171,7 +171,7 @@ def _position(decision: Decision, row: int) -> int | None:
 
 
 def _plugin_differences(decision: Decision, position: int) -> list[PluginDifference]:
-    """What each plugin gives our node more than the one at a position, weighted."""
+    """The points by plugin that our node has more than the one at a position, weighted."""
     if decision.scores is None:
         return []
     found = (

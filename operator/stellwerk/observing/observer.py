@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS: Final = 1.0
 """A pod that has waited longer for its decision is left without one: the observer is behind, and
-explanations decide when somebody asks."""
+explanations decide by themselves."""
 BUSY_PAUSE_SECONDS: Final = 0.002
 """Pause while the scheduling loop is in the middle of a decision, and has the snapshot."""
 MAX_OBSERVER_PAUSE_SECONDS: Final = 1.0
@@ -233,7 +233,7 @@ class Observer:
         return None
 
     async def _finish(self, queued: QueuedPod, work: Iterator[None]) -> None:
-        """Do what is left of a costly search in slices, and decide when somebody asks.
+        """Do what is left of a costly search in slices, and leave the decision to explanations.
 
         What was found stays with the plugin, so that the next decision on it is cheap.
         """
@@ -260,7 +260,7 @@ class Observer:
                 queued, failure.unschedulable_plugins, failure.pending_plugins, now=now
             )
             return
-        # An error is shown when somebody asks, and not tried again and again.
+        # Explanations show an error; it is not tried again and again.
         self._count_decision(profile, "node" if failure is None else "failed")
         queue.observe(queued, now)
 

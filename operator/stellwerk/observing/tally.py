@@ -1,4 +1,4 @@
-"""How another scheduler's bindings compare with an observed profile, counted.
+"""Counts of how another scheduler's bindings compare with an observed profile.
 
 The observer writes it; the operator's port and the metrics show it. Invariant: what is kept of one
 profile is bounded, however long it observes, and every binding is counted in one class.

@@ -86,22 +86,22 @@ class Binding:
     after_seconds: float | None
     """From when the pod could be scheduled until its binding was seen; None: not known."""
     incomparable: str = ""
-    """Why it cannot be compared; empty: nothing is known that stands against it."""
+    """The reason why it cannot be compared; empty: none is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What came of one binding."""
+    """The outcome of one binding."""
 
     binding: Binding
     comparison: BindingComparison | None
     """None: nothing was decided."""
     incomparable: str = ""
-    """Why it is not comparable; empty: the comparison holds."""
+    """The reason why it is not comparable; empty: the comparison holds."""
 
 
 Reading: TypeAlias = tuple[PluginGuard, NumberSources]
-"""What limits the time of foreign plugins, and what reads numbers for plugins."""
+"""(the limits on foreign plugins' time, the reader of numbers for plugins)."""
 _Change: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
 """A method of TrailingWorld, and its arguments."""
 

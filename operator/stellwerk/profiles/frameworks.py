@@ -56,7 +56,7 @@ class ProfileFrameworks:
         self._world = world
         self._services = services
         self._reading = reading_services(services)
-        """What plugins of a profile that observes are offered."""
+        """The services of plugins of a profile that observes."""
         self._seeded = seeded
         self._metrics = metrics
         self._assemblies: dict[str, Assembly] = {}

@@ -436,7 +436,7 @@ class ProfileLoader:
         Returns whether the selectors of profiles are others.
         """
         wanted = {
-            # Nobody is asked about the pods of another scheduler.
+            # No extender is asked about the pods of another scheduler.
             profile.scheduler_name: () if profile.observes else profile.spec.extenders
             for _, profile in winners
         }

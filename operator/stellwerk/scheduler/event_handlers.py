@@ -210,8 +210,7 @@ class EventHandlers(WatchHandlers):
     )
     """Entered with kind, type and object of each event while it has its effects."""
     trail: Trail | None = None
-    """Is told of nodes and bound pods while a profile observes another scheduler; None: none
-    does."""
+    """Takes changes of nodes and bound pods while a profile observes; None: none does."""
     _warned_of_claims: str = ""
     """The reason for which claims cannot be seen, as it was last said in the log."""
     _unresolved: dict[str, JsonObject] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from stellwerk.framework.types import CycleState, Feasibility
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.decide import Decision, NoNode, Search, choose, decide, reject
-from stellwerk.world.profiles import Draw, ServedProfile
+from stellwerk.world.profiles import MOMENT, Draw, ServedProfile
 from stellwerk.world.world import World
 
 _MIN_EQUAL_PODS: Final = 2
@@ -140,6 +140,8 @@ class EqualPodRuns:
         if candidates or (post is not None and post.api_call is not None):
             # The search for victims begins at a random node, and may find others next time.
             return None
+        if any(stop == MOMENT for _, stop in before.draws):
+            return None  # it depends on the time
         search = _search(latest, pod, before.search.found)
         latest.pod = pod
         for _, stop in before.draws:

@@ -11,7 +11,9 @@ is replaced by what holds without it.
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -30,7 +32,12 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
+from stellwerk.framework.extension_points import (
+    ENQUEUE_EXTENSIONS,
+    PRE_ENQUEUE,
+    QUEUE_SORT,
+    READS_TIME,
+)
 from stellwerk.framework.handle import RandomNumbers, RecordsMoments, milliseconds
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, Code, CycleState, Status
@@ -134,6 +141,9 @@ class ServedProfile:
             self.pre_enqueues = [each for each in self.pre_enqueues if each.name != GANG_SCHEDULING]
         self.places_groups = any(each.name == GANG_SCHEDULING for each in self.pre_enqueues)
         """Whether pods of one group are decided together."""
+        everywhere = dict.fromkeys(each for at in framework.plugins.values() for each in at)
+        self.reads_time = [each for each in READS_TIME.among(everywhere) if each.reads_time]
+        """The plugins whose rejections may end by themselves."""
 
     def new_state(self, pod: PodInfo, *, sampled: bool = False) -> CycleState:
         """The state of an attempt for a pod by itself; its group counts where groups are placed."""
@@ -398,6 +408,27 @@ class Profiles(QueueingPolicy):
             if status.code is not Code.SUCCESS:
                 return Status(status.code, status.reasons, plugin.name)
         return OK
+
+    @override
+    def rejection_ends_at(
+        self, profile_name: str, rejected_by: AbstractSet[str], pod: PodInfo
+    ) -> float:
+        profile = self.served.get(profile_name)
+        earliest = math.inf
+        if profile is None or not profile.reads_time:
+            return earliest
+        for plugin in profile.reads_time:
+            if plugin.name not in rejected_by:
+                continue
+            try:
+                ends_at = plugin.rejection_ends_at(pod)
+            except Exception:
+                # The pod is tried again at the next change, or after the longest wait.
+                logger.exception("%s cannot tell when %s is due", plugin.name, pod.key)
+                self._on_plugin_failure(plugin.name, "ReadsTime", profile.scheduler_name)
+                continue
+            earliest = min(earliest, math.inf if ends_at is None else ends_at)
+        return earliest
 
     @property
     def made(self) -> Iterable[ServedProfile]:

@@ -1,4 +1,4 @@
-"""What the pods of a workload cost the API server, by the counters of its /metrics.
+"""The cost of a workload's pods to the API server, by the counters of its /metrics.
 
 `bench` takes a reading before and after each workload, also of etcd where the user names its
 address. Invariant: what cannot be read is None, and never a figure. Where the API server has
@@ -45,7 +45,7 @@ class ServerCounters(NamedTuple):
 
 
 class ServerCost(NamedTuple):
-    """What each pod cost, between two readings."""
+    """The cost of each pod, between two readings."""
 
     cpu_milliseconds: float
     requests: dict[str, float]

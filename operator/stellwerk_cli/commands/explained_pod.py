@@ -169,6 +169,8 @@ def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
         f"Decided {ago(decision.decided_at)}: {decision.feasible} of "
         f"{counted(decision.nodes, 'node')} feasible, {tie}, attempt {decision.attempts}."
     )
+    for remark in decision.remarks or ():
+        to.say(f"{remark}.")
     best = decision.best[:_MAX_RANKED_NODES]
     if best:
         _print_scores(best, decision.tied, chosen, to)

@@ -104,7 +104,8 @@ def why_there(explanation: PodExplanation) -> str:
         place = f"the best of {decision.feasible} nodes that took it"
     else:
         place = f"the only one of {decision.nodes} nodes that took it"
-    return f"{node}: {place}{_above_the_next(chosen, decision.best)}."
+    remarks = "".join(f" {remark}." for remark in decision.remarks or ())
+    return f"{node}: {place}{_above_the_next(chosen, decision.best)}.{remarks}"
 
 
 def _above_the_next(chosen: RankedNode, best: Sequence[RankedNode]) -> str:
