@@ -242,7 +242,7 @@ class _Answers:
         self._tally: TemplateTally | None = None
         """Counts the pods of the template that is decided on; None: no template is."""
         self._held_back_first = ""
-        """Why a plugin keeps the latest pod that was decided by `decide` from the queue."""
+        """The reason for which a plugin keeps the latest pod of `decide` from the queue."""
         self._keys_with_node: set[str] = set()
         """Keys of the pods that got a node, if the order of a StatefulSet asks for them."""
 
