@@ -129,8 +129,15 @@ def _kube_scheduler(program: Path, api: RealApi) -> Scheduler:
     }
     file = api.kubeconfig.parent / "kube-scheduler.json"
     file.write_text(json.dumps(configuration), encoding="utf-8")
-    command = shlex.join([str(program), f"--config={file}", "--secure-port=0"])
-    return Scheduler(command, "default-scheduler")
+    address = bench_drain.free_address()
+    port = address.rpartition(":")[2]
+    command = [
+        str(program),
+        f"--config={file}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+    ]
+    return Scheduler(shlex.join(command), "default-scheduler", f"https://{address}/readyz")
 
 
 def _name(load: Load) -> str:
@@ -150,7 +157,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--rate", type=float, default=0, help="pods per second; 0: a backlog")
     parser.add_argument(
-        "--warm", type=float, default=25, help="with a rate: seconds that a scheduler has to start"
+        "--warm", type=float, default=8, help="with a rate: seconds between ready and the first pod"
     )
     parser.add_argument("--rounds", type=int, default=5, help="pairs of each workload")
     parser.add_argument("--timeout", type=float, default=600)

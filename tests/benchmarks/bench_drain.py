@@ -28,13 +28,18 @@ _RATIOS: Final = ("pods_per_s", "cpu_ms_per_pod", "peak_mib", "total_s", "p50_ms
 
 def stellwerk(kubeconfig: Path, stages: Path | None = None) -> Scheduler:
     """`stellwerk run` as replicas are run; with `stages`, its cost by stage is written there."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    address = free_address()
     module = ["stellwerk_cli"] if stages is None else ["tests.benchmarks.stages", str(stages)]
     command = [sys.executable, "-m", *module, "run", "--kubeconfig", str(kubeconfig)]
     command += ["--bind-address", address, "--leader-elect", "--log-level", "warning"]
     return Scheduler(shlex.join(command), ready_url=f"https://{address}/readyz")
+
+
+def free_address() -> str:
+    """An address of loopback with a port that is free."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextmanager

@@ -69,7 +69,8 @@ class Load:
     rate: float = 0.0
     """Pods per second while the scheduler runs; 0: a backlog before it starts."""
     warm_seconds: float = 8.0
-    """With a rate: how long the scheduler may take to start."""
+    """With a rate: seconds that pass once the scheduler is ready, before the first pod comes. A
+    scheduler without `ready_url` has to start in this time."""
     timeout_seconds: float = 300.0
     runs: bool = False
     """Whether a pod counts once it runs, and not once it is bound: there must be kubelets."""
@@ -190,6 +191,7 @@ class Drain:
             ready = asyncio.create_task(self._wait_until_ready(started))
             try:
                 if self._load.rate:
+                    await asyncio.wait_for(asyncio.shield(ready), self._load.timeout_seconds)
                     await asyncio.sleep(self._load.warm_seconds)
                     self._note_first(scheduler)
                     await self._create_paced()
