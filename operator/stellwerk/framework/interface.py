@@ -103,7 +103,7 @@ class Candidate:
     """Most important first; for cross-node preemption they may run elsewhere."""
     pdb_violations: int
     known_losses: list[tuple[float, ...]] = field(default_factory=list, compare=False, repr=False)
-    """What the victims are as a loss, once `plugins.shared.victims` has computed it; else empty. A
+    """The victims as a loss, once `plugins.shared.victims` has computed it; else empty. A
     candidate lives as long as its node does not change, and each preemptor compares all of them."""
 
 
