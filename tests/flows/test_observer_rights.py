@@ -198,9 +198,7 @@ async def test_with_more_rights_an_observer_writes_no_more(
 @pytest.mark.long
 async def test_a_profile_that_schedules_waits_for_the_right_to_bind(tmp_path: Path) -> None:
     """The role is an observer's, and the process no observer: one step of a change-over is left."""
-    (full,) = (
-        each for each in access_manifests() if each["kind"] == "ClusterRole" and is_own(each)
-    )
+    full = next(each for each in access_manifests() if rules_of_operator(each))
     async with enforced() as cluster:
         token = apply_access(cluster, observer_manifests())
         define_kinds(cluster)
