@@ -197,6 +197,14 @@ async def test_a_user_who_sees_one_namespace_is_told_which_rights_are_missing(
     ]
 
 
+async def test_without_an_operator_the_page_names_the_way_to_do_without_one(tmp_path: Path) -> None:
+    async with cluster_of() as cluster:
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", EVERYTHING)
+        status, _, said = await command("page", "--kubeconfig", kubeconfig)
+    assert status == 3
+    assert said.endswith("; --local follows the cluster without an operator\n")
+
+
 async def test_kinds_that_may_not_be_seen_are_named_with_what_follows(tmp_path: Path) -> None:
     async with cluster_of(make_pod("large", cpu="9")) as cluster:
         kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", NODES_AND_PODS)
