@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
@@ -102,6 +102,9 @@ class Candidate:
     victims: tuple[PodInfo, ...]
     """Most important first; for cross-node preemption they may run elsewhere."""
     pdb_violations: int
+    known_losses: list[tuple[float, ...]] = field(default_factory=list, compare=False, repr=False)
+    """The victims as a loss, once `plugins.shared.victims` has computed it; else empty. A
+    candidate lives as long as its node does not change, and each preemptor compares all of them."""
 
 
 class ClusterWriter(Protocol):

@@ -17,6 +17,7 @@ from stellwerk.answers.pod import DevicesOfPod
 from stellwerk.answers.what_if import TemplateOutcome, WhatIf
 from stellwerk_cli.commands.printer import console
 from stellwerk_cli.commands.what_if_table import print_template
+from stellwerk_kube.clock import SystemClock, rfc3339_seconds
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, decided_as
 from stellwerk_kube.errors import AbsentError, ConfigurationError, ProfileError
 from stellwerk_kube.json_values import JsonObject
@@ -60,7 +61,7 @@ def decide_lines(
         try:
             for number, case in read_cases(lines, pod_key, look):
                 _decide(
-                    case,
+                    _as_of_now(case) if are_objects else case,
                     f"{place}, line {number}",
                     form=form,
                     output=output,
@@ -93,8 +94,13 @@ def decide_objects(
         NoPendingPodError: no pod is named, and every one has a node.
     """
     for case in cases_of(objects, pod_key):
-        _decide(case, place, form=form, compatibility=compatibility)
+        _decide(_as_of_now(case), place, form=form, compatibility=compatibility)
     return 0
+
+
+def _as_of_now(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The case of a cluster's objects, which is decided as of the present."""
+    return {**case, "now": rfc3339_seconds(SystemClock().now())}
 
 
 class _PlacedError(ConfigurationError):

@@ -136,18 +136,22 @@ class ApiServer:
 
 
 async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None:
-    import signal  # noqa: PLC0415
-
     from stellwerk.answers.profiles import ProfilesPage  # noqa: PLC0415
-    from stellwerk_cli.commands.operator_port import LeaderPort  # noqa: PLC0415
+    from stellwerk.supervision import take_signals  # noqa: PLC0415
+    from stellwerk_cli.commands.operator_port import (  # noqa: PLC0415 aiohttp
+        LeaderPort,
+        NoOperatorError,
+    )
 
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stopped.set)
+    take_signals(stopped.set)
     async with LeaderPort(address) as leader:
         # A mistake in the arguments is said now, and not in the browser.
-        await leader.get("/profiles", ProfilesPage)
+        try:
+            await leader.get("/profiles", ProfilesPage)
+        except NoOperatorError as none:
+            hint = f"{none}; --local follows the cluster without an operator"
+            raise NoOperatorError(hint, none.others) from none
         api = ApiServer(address.kubeconfig, address.context, address.history_namespace)
         said = "It asks the operator with your credentials. Stop: Ctrl-C"
         async with _opened(leader, number, api, said, in_browser=in_browser):

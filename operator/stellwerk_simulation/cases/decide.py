@@ -44,7 +44,7 @@ from stellwerk.world.decide import Decision
 from stellwerk.world.decide import decide as decide_pod
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
 from stellwerk.world.world import World, offline_profile, offline_queue
-from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.clock import Clock, VirtualClock, parse_moment
 from stellwerk_kube.compatibility import AS_RECORDED, AUTO, Compatibility
 from stellwerk_kube.errors import ConfigurationError, SchedulerError
 from stellwerk_kube.json_values import JsonObject
@@ -79,7 +79,7 @@ TEMPLATE_FIELD: Final = "template"
 """The field of a case with the manifest of a controller, of whose pods `pod` is one."""
 CASE_FIELDS: Final = frozenset(
     {
-        *("id", "profile", "nodes", "pods", "pod", "priorityclasses", "tags"),
+        *("id", "profile", "nodes", "now", "pods", "pod", "priorityclasses", "tags"),
         *(TEMPLATE_FIELD, *OBJECT_KINDS),
     }
 )
@@ -105,7 +105,13 @@ class Case:
         with suppress(ConfigurationError):
             named = (case.get("profile") or {}).get("compatibility")
             compatibility = compatibility.of(str(named or AUTO))
-        self.world = _empty_world(compatibility)
+        now = case.get("now")
+        clock = (
+            VirtualClock()
+            if now is None
+            else VirtualClock(parsed("now", partial(parse_moment, now)))
+        )
+        self.world = _empty_world(compatibility, clock)
         self._load(case)
         self.pod = self._pod("pod", case["pod"])
         self.profile = self._profile(case.get("profile") or {})
@@ -270,7 +276,7 @@ class _Written:
         }
 
 
-def _empty_world(compatibility: Compatibility) -> World:
+def _empty_world(compatibility: Compatibility, clock: Clock) -> World:
     """No node, no pod, no profile; nothing is ever popped from its queue."""
     profiles, nominator = Profiles(compatibility=compatibility), Nominator()
     return World(
@@ -280,7 +286,7 @@ def _empty_world(compatibility: Compatibility) -> World:
         nominator=nominator,
         queue=offline_queue(profiles, nominator),
         profiles=profiles,
-        clock=VirtualClock(),
+        clock=clock,
         random=RecordedRandom(Random(0)),
     )
 
