@@ -30,7 +30,7 @@ def stellwerk(kubeconfig: Path, stages: Path | None = None) -> Scheduler:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-    module = ["stellwerk"] if stages is None else ["tests.benchmarks.stages", str(stages)]
+    module = ["stellwerk_cli"] if stages is None else ["tests.benchmarks.stages", str(stages)]
     command = [sys.executable, "-m", *module, "run", "--kubeconfig", str(kubeconfig)]
     command += ["--bind-address", address, "--leader-elect", "--log-level", "warning"]
     return Scheduler(shlex.join(command), ready_url=f"https://{address}/readyz")
