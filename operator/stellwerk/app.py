@@ -262,15 +262,14 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         operator.record_to(recording)
         operator.loader.follow(compatibility)
         operator.handlers.world.profiles.server_version = version
-        if not options.observe_only:
+        followed = decided_by_default(str(compatibility.version))
+        if options.observe_only:
+            logger.info("observing Kubernetes %s at %s; %s", version, credentials.server, followed)
+        else:
             await until_stopped(ending.stop, review.first())
-        logger.info(
-            "%s Kubernetes %s at %s; %s",
-            "observing" if options.observe_only else "scheduling for",
-            version,
-            credentials.server,
-            decided_by_default(str(compatibility.version)),
-        )
+            logger.info(
+                "scheduling for Kubernetes %s at %s; %s", version, credentials.server, followed
+            )
         watches = run_operator(
             events=operator.handlers,
             client=client,

@@ -481,6 +481,33 @@ class Metrics:
             "profile",
             "result",
         )
+        self.observed_bindings = self._counter(
+            "stellwerk_observed_bindings_total",
+            "Bindings of another scheduler by how they compare with an observed profile: equal, "
+            "sampled, differs, foundNone or notComparable.",
+            "profile",
+            "result",
+        )
+        self.observed_binding_duration = self._histogram(
+            "stellwerk_observed_binding_duration_seconds",
+            "Time from when an observed pod could be scheduled until its binding was seen.",
+            "profile",
+            buckets=_ATTEMPT_BUCKETS,
+        )
+        self.observed_decisions = self._counter(
+            "stellwerk_observed_decisions_total",
+            "Decisions on pods that wait for another scheduler, by result: node, rejected, failed "
+            "or skipped (too many pods waited).",
+            "profile",
+            "result",
+        )
+        self.observed_pending_pods = self._gauge(
+            "stellwerk_observed_pending_pods", "Pods that wait for another scheduler."
+        )
+        self.observed_changes = self._gauge(
+            "stellwerk_observed_changes_waiting",
+            "Changes of nodes and pods that the observer has yet to take, a second behind.",
+        )
         self.requests_in_flight = self._gauge(
             "stellwerk_requests_in_flight",
             "Requests of a class that the API server has not answered yet.",

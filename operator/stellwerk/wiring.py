@@ -30,6 +30,7 @@ from stellwerk.handlers.rereading import Redelivery
 from stellwerk.handlers.watched_kinds import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
+from stellwerk.observing.observer import Observer
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.profiles.default_profile import ensure_profile, keep_profile
 from stellwerk.profiles.history import RevisionHistory
@@ -133,14 +134,16 @@ class Operator:
         """Wire the parts; `numbers` makes a generator, from a profile's seed or from none."""
         self.metrics = metrics
         self._client = client
-        self.active = active = ActiveQueue()
-        self.world = _world(active, metrics, clock, options, numbers(None))
+        self.active, observed = ActiveQueue(), ActiveQueue()
+        active = self.active
+        self.world = _world(active, observed, metrics, clock, options, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
-        dispatcher = APIDispatcher(client, recorder, StatusReports(client, clock))
+        reports = StatusReports(client, clock, self.world.profiles.is_observed)
+        dispatcher = APIDispatcher(client, recorder, reports)
         self.raw = RawObjects(client)
         self.worker = WorkerProcess()
         self.web = WebClient(destinations=options.destinations, elsewhere=self.worker.computed)
@@ -186,7 +189,9 @@ class Operator:
         self.profile_status = ProfileStatusWriter(
             self.world, self.loader, dispatcher, refused_sources=self.sources.refused_secrets
         )
-        self.scheduler = self._scheduler(active, dispatcher, options.max_pod_complexity)
+        self.scheduler = self._scheduler(
+            active, observed, dispatcher, options.max_pod_complexity, numbers
+        )
         self.audit = Audit(
             self.world,
             client,
@@ -255,9 +260,14 @@ class Operator:
         )
 
     def _scheduler(
-        self, active: ActiveQueue, dispatcher: APIDispatcher, max_pod_complexity: int
+        self,
+        active: ActiveQueue,
+        observed: ActiveQueue,
+        dispatcher: APIDispatcher,
+        max_pod_complexity: int,
+        numbers: Callable[[int | None], RandomNumbers],
     ) -> Scheduler:
-        """The way of a pod, from activeQ to its binding."""
+        """The way of a pod, from activeQ to its binding, and what observes beside it."""
         world, metrics = self.world, self.metrics
         failures = FailureHandler(world, dispatcher, metrics, self.preemption, self.without_profile)
         binding = BindingCycle(
@@ -282,6 +292,28 @@ class Operator:
             self.group_conditions,
         )
         self._schedule_one = schedule_one
+        scheduler = Scheduler(
+            world,
+            active,
+            schedule_one,
+            self.bindings,
+            binding,
+            self.preemption,
+            self.handlers,
+            self.profile_status,
+        )
+        self.observer = Observer(
+            world,
+            observed,
+            self.handlers,
+            self.loader,
+            metrics,
+            (self.guard, self.sources),
+            lambda: numbers(None),
+            scheduler,
+        )
+        scheduler.observing = self.observer.run
+        world.profiles.on_handed_over = scheduler.hand_over
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -294,17 +326,10 @@ class Operator:
             self.loader.shadows.described,
             throttle.why_slow,
             max_pod_complexity,
+            self.observer.described,
+            self.observer.comparison_of,
         )
-        return Scheduler(
-            world,
-            active,
-            schedule_one,
-            self.bindings,
-            binding,
-            self.preemption,
-            self.handlers,
-            self.profile_status,
-        )
+        return scheduler
 
     def record_to(self, recording: Recording | None) -> None:
         """Take down what happens from now on, before anything has; without a recording nothing."""
@@ -330,11 +355,12 @@ class Operator:
         observe_only = self.loader.permission.observe_only
         if not observe_only:
             await ensure_profile(self.loader, self._client, self.handlers)
-        logger.info(
-            "serving %s with %d nodes",
-            ", ".join(sorted(self.world.profiles.served)) or "no profile",
-            sum(1 for _ in self.world.cache.nodes()),
-        )
+        served = ", ".join(sorted(self.world.profiles.served)) or "no profile"
+        nodes = sum(1 for _ in self.world.cache.nodes())
+        if observe_only:
+            logger.info("observing %s with %d nodes", served, nodes)
+        else:
+            logger.info("serving %s with %d nodes", served, nodes)
         if observe_only:
             await self.scheduler.run()
             return
@@ -350,12 +376,13 @@ class Operator:
 
 def _world(
     active: ActiveQueue,
+    observed: ActiveQueue,
     metrics: Metrics,
     clock: Clock,
     options: OperatorSettings,
     numbers: RandomNumbers,
 ) -> World:
-    """An empty World, whose queue feeds activeQ."""
+    """An empty World, whose queue feeds activeQ, and that of observed pods."""
     objects = IndexedObjectStore()
     profiles = Profiles(
         plugin_failure_counter(metrics),
@@ -372,6 +399,7 @@ def _world(
         observer=queue_metrics,
         wake=active.wake,
         max_unschedulable_seconds=options.max_unschedulable_seconds,
+        push_observed=observed.put_nowait,
     )
     queue_metrics.serve(queue)
     cache = Cache()
@@ -385,7 +413,9 @@ def _world(
         clock=clock,
         random=RecordedRandom(numbers),
         pod_groups=PodGroupStates(
-            lambda name: name in profiles.served, profiles.profile_name, cache.assumed_pods
+            lambda name: name in profiles.served and name not in profiles.observing,
+            profiles.profile_name,
+            cache.assumed_pods,
         ),
     )
 

@@ -230,6 +230,17 @@ class BenchRun(PortAnswer):
     """CPU time of the scheduler, on the embedded cluster alone."""
     peak_mib: float | None = None
     """The scheduler's largest size up to then, likewise."""
+    api_server_cpu_milliseconds_per_pod: float | None = None
+    """CPU time of the API server, the creation of the pods included; absent where its /metrics
+    cannot be read."""
+    etcd_cpu_milliseconds_per_pod: float | None = None
+    """CPU time of etcd, where `--etcd-metrics` names its address."""
+    requests_per_pod: Mapping[str, float] | None = None
+    """Requests to the API server by verb, resource and status, such as "POST pods/binding 201"."""
+    request_bytes_per_pod: int | None = None
+    """Bytes of the bodies of these requests."""
+    watch_bytes_per_pod: int | None = None
+    """Bytes of the events that all watches were sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ operator, and takes no time.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -27,8 +27,9 @@ from stellwerk.world.decide import (
     undo_binding,
     wake_preemptor,
 )
-from stellwerk.world.pod_status import NominatingMode, Report
+from stellwerk.world.pod_status import POD_SCHEDULED, NominatingMode, Report
 from stellwerk.world.world import World
+from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_simulation.instant_claims import InstantClaims
 
 
@@ -134,12 +135,38 @@ class InstantCluster:
         self.put_back(binding.queued.pod, undone)
 
     def _write(self, report: Report) -> None:
-        """Let the pod's status show the nomination, or that it has none any more."""
+        """Let the pod's status show the nomination, or that it has none any more.
+
+        It also shows since when the pod waits, where its profile reads that.
+        """
         pod, nomination = self._world.queue.pod(report.pod.uid), report.nomination
+        if pod is not None and report.reason:
+            pod = self._with_condition(pod, report)
         if pod is None or nomination.mode is not NominatingMode.OVERRIDE:
             return
         if pod.nominated_node_name != nomination.node_name:
             self._pods.nominate(pod, nomination.node_name)
+
+    def _with_condition(self, pod: PodInfo, report: Report) -> PodInfo:
+        """Let the pod's status say that it was refused, and since when."""
+        world = self._world
+        profile = world.profiles.of(pod)
+        is_read = profile is not None and profile.framework.reads_time
+        if not is_read or pod.unscheduled_since_seconds is not None:
+            return pod
+        condition = {
+            "type": POD_SCHEDULED,
+            "status": "False",
+            "reason": report.reason,
+            "lastTransitionTime": rfc3339_seconds(world.clock.now()),
+        }
+        others = (each for each in pod.conditions if each["type"] != POD_SCHEDULED)
+        shown = pod.with_node("")
+        shown.details = replace(shown.details, conditions=(*others, condition))
+        if shown.group is not None:
+            world.pod_groups.put_pod(shown, shown.group)
+        world.queue.update(shown, world.clock.monotonic())
+        return shown
 
     # --- evictions --------------------------------------------------------------------------------
 

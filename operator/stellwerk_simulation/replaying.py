@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-import numpy as np
-
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.backend.queued_pod import IN_FLIGHT, ActiveItem, QueuedPod
 from stellwerk.explain.records import DecisionRecord
@@ -37,6 +35,7 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroupKey
+from stellwerk.observing.comparison import compare
 from stellwerk.world.decide import Decision, Failure, apply, decide, release, requeue
 from stellwerk.world.gangs.group_attempt import GroupRequest, nodes_of
 from stellwerk.world.gangs.group_decision import DecidedGroup, GroupDecision
@@ -454,22 +453,13 @@ class Replay:
             return
         self.result.releases[str(profile.compatibility.version)] = None
         self.result.bound_by_others += 1
-        decision = self._decide(entry.newest, profile)
-        row = self.world.cache.snapshot.row_of.get(node_name)
-        if row is None:
+        self.world.cache.update_snapshot()
+        self._numbers.draws = deque()
+        if node_name not in self.world.cache.snapshot.row_of:
             return
-        if decision.search.found.fits[row]:
-            self.result.feasible += 1
-            if decision.node_name == node_name or row in _best_rows(decision):
-                self.result.among_best += 1
+        compared = compare(self.world, entry.newest, profile, node_name)
+        self.result.feasible += compared.fits
+        self.result.among_best += compared.result == "equal"
+        decision = compared.decision
         decision.failure, decision.node_name = None, node_name
         self.beside_binding(entry.newest, decision)
-
-
-def _best_rows(decision: Decision) -> list[int]:
-    total, scores = decision.total, decision.scores
-    if total is None or scores is None:
-        return []
-    best = np.flatnonzero(total == total.max())
-    rows: list[int] = scores.nodes.row_numbers()[best].tolist()
-    return rows

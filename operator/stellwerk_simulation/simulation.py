@@ -129,8 +129,8 @@ class Simulation(Pods):
             if arrived // 100 > before // 100 or arrived == len(pods):
                 tick(arrived)
         self._arriving = False
-        while (next_end := self._time.next_event()) < inf:
-            self._time.pass_until(next_end)
+        while (until := min(self._time.next_event(), self._time.next_due())) < inf:
+            self._time.pass_until(until)
             self._time.run()
         self._note_gated()
         [served] = self._world.profiles.served.values()

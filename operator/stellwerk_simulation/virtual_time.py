@@ -52,6 +52,15 @@ class VirtualTime(Waits):
         """The time of the next event; inf: none is left."""
         return self._events[0][0] if self._events else inf
 
+    def next_due(self) -> float:
+        """A time by which the timers have tried the next pod that is due; inf: none will be.
+
+        Such a pod waits for time alone, and is tried although no event is left.
+        """
+        world = self._world
+        left = world.queue.next_due - world.clock.now().timestamp()
+        return inf if left == inf else floor(self._clock.monotonic() + max(0.0, left)) + 2.0
+
     def run(self) -> None:
         """Try what can be tried now, and what that makes worth another attempt.
 

@@ -15,6 +15,7 @@ import aiohttp
 import orjson
 
 from stellwerk.client.credentials import Credentials, load_credentials
+from stellwerk_cli.commands.bench_server_cost import counters_in
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_simulation.workloads import (
     HIGH_PRIORITY,
@@ -25,7 +26,10 @@ from stellwerk_simulation.workloads import (
     posted_node,
     posted_pod,
 )
-from tests.benchmarks.scheduler_process import SchedulerProcess, Usage, running
+from tests.benchmarks import api_cost
+from tests.benchmarks.api_cost import ApiProcesses
+from tests.benchmarks.pod_watch import ACCEPT, PodChange, PodChanges
+from tests.benchmarks.scheduler_process import SchedulerProcess, Usage, cpu_seconds_of, running
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 _NODES: Final = "/api/v1/nodes"
@@ -34,6 +38,10 @@ _CREATORS: Final = 48
 _FEW: Final = 10
 """With so few bindings no rate is worth computing."""
 _READY_POLL_SECONDS: Final = 0.1
+_RESTING: Final = 0.1
+"""Seconds of CPU that an API server uses in a second although nobody asks it anything."""
+_QUIET_SECONDS: Final = 3
+_REST_TRIES: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +111,14 @@ class Api:
 
         await asyncio.gather(*(work() for _ in range(_CREATORS)))
 
-    def watch(self, path: str) -> Any:
-        """An open watch."""
-        return self._session.get(self._server + path)
+    def watch(self, path: str, accept: str = "application/json") -> Any:
+        """An open watch, in one of the accepted encodings."""
+        return self._session.get(self._server + path, headers={"Accept": accept})
+
+    async def requests(self) -> api_cost.Requests:
+        """The requests that the API server has counted so far."""
+        async with self._session.get(f"{self._server}/metrics") as response:
+            return counters_in((await response.text()).splitlines()).requests
 
     async def _json(
         self,
@@ -131,8 +144,12 @@ class Api:
 class Drain:
     """One measurement."""
 
-    def __init__(self, api: Api, scheduler: Scheduler, load: Load) -> None:
+    def __init__(
+        self, api: Api, scheduler: Scheduler, load: Load, processes: ApiProcesses | None = None
+    ) -> None:
         self._api, self._scheduler, self._load = api, scheduler, load
+        self._processes = processes
+        self._spent_before_first: api_cost.Spent | None = None
         self._created: dict[str, float] = {}
         self._bound: dict[str, float] = {}
         self._before_first = Usage(0.0, 0.0)
@@ -146,6 +163,10 @@ class Drain:
         if not self._load.rate:
             await self._api.post_all(PODS, [self._pod(index) for index in range(self._load.pods)])
         listed = await self._api.get(f"{PODS}?limit=1")
+        requests: api_cost.Requests = {}
+        if self._processes is not None:
+            await self._rest_of_server(self._processes)
+            requests = await self._api.requests()
         started = time.perf_counter()
         with running(self._scheduler.command, log) as scheduler:
             watch = asyncio.create_task(
@@ -155,7 +176,7 @@ class Drain:
             try:
                 if self._load.rate:
                     await asyncio.sleep(self._load.warm_seconds)
-                    self._before_first = scheduler.usage()
+                    self._note_first(scheduler)
                     await self._create_paced()
                 await self._wait_for(watch, scheduler)
                 await ready
@@ -163,7 +184,16 @@ class Drain:
                 watch.cancel()
                 ready.cancel()
             usage = await scheduler.usage_at_rest()
-        return self._figures(started, usage)
+            cost: dict[str, Any] = {}
+            if self._processes is not None and self._spent_before_first is not None:
+                # Events wait for a slot while a server is late: the scheduler looks idle then.
+                await self._rest_of_server(self._processes)
+                usage = scheduler.usage()
+                last = api_cost.spent(self._processes, scheduler.group)
+                bound = max(1, len(self._bound))
+                cost |= api_cost.figures_per_pod(self._spent_before_first, last, bound)
+                cost |= api_cost.requests_between(requests, await self._api.requests(), bound)
+        return self._figures(started, usage) | cost
 
     # --- the cluster before ---------------------------------------------------------------------
 
@@ -244,30 +274,40 @@ class Drain:
         while len(self._bound) < self._load.pods:
             self._watches += 1
             path = f"{PODS}?watch=1&resourceVersion={resource_version}&allowWatchBookmarks=true"
-            async with self._api.watch(path) as response:
-                rest = b""
-                async for chunk in response.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
+            accept = "application/json" if self._processes is None else ACCEPT
+            async with self._api.watch(path, accept) as response:
+                changes = PodChanges(response.content_type)
+                async for piece in response.content.iter_any():
                     now = time.perf_counter()
-                    for line in lines:
-                        resource_version = self._seen(scheduler, orjson.loads(line), now)
+                    for change in changes.of(piece):
+                        resource_version = change.resource_version
+                        self._see(scheduler, change, now)
                     if len(self._bound) >= self._load.pods:
                         return
 
-    def _seen(self, scheduler: SchedulerProcess, event: JsonObject, now: float) -> str:
-        """Take an event; returns the resourceVersion to go on from."""
-        obj = event["object"]
-        if event["type"] == "ERROR":
-            raise RuntimeError(f"the pod watch failed: {obj.get('message')}")
-        metadata = obj["metadata"]
-        if event["type"] == "MODIFIED" and obj["spec"].get("nodeName"):
-            name = metadata["name"]
-            if name.startswith("pod-"):
-                if not self._bound and not self._load.rate:
-                    self._before_first = scheduler.usage()
-                self._bound.setdefault(name, now)
-        version: str = metadata["resourceVersion"]
-        return version
+    def _see(self, scheduler: SchedulerProcess, change: PodChange, now: float) -> None:
+        if change.type == "MODIFIED" and change.node_name and change.name.startswith("pod-"):
+            if not self._bound and not self._load.rate:
+                self._note_first(scheduler)
+            self._bound.setdefault(change.name, now)
+
+    def _note_first(self, scheduler: SchedulerProcess) -> None:
+        """Note what was spent before the first pod: the start, its lists and connections."""
+        self._before_first = scheduler.usage()
+        if self._processes is not None:
+            self._spent_before_first = api_cost.spent(self._processes, scheduler.group)
+
+    async def _rest_of_server(self, processes: ApiProcesses) -> None:
+        """Wait until the API server has had nothing to do for a while."""
+        quiet, before = 0, cpu_seconds_of(processes.api_server)
+        for _ in range(_REST_TRIES):
+            await asyncio.sleep(1.0)
+            now = cpu_seconds_of(processes.api_server)
+            quiet = quiet + 1 if now - before <= _RESTING else 0
+            if quiet == _QUIET_SECONDS:
+                return
+            before = now
+        raise RuntimeError("the API server does not come to rest: does something else use it?")
 
     # --- figures --------------------------------------------------------------------------------
 
@@ -303,11 +343,17 @@ class Drain:
         return figures
 
 
-async def drain(kubeconfig: Path, scheduler: Scheduler, load: Load, log: Path) -> dict[str, Any]:
-    """Measure a scheduler at the cluster that a kubeconfig leads to."""
+async def drain(
+    kubeconfig: Path,
+    scheduler: Scheduler,
+    load: Load,
+    log: Path,
+    processes: ApiProcesses | None = None,
+) -> dict[str, Any]:
+    """Measure a scheduler at a cluster, and with `processes` what it costs the API server."""
     api = Api(await load_credentials(str(kubeconfig)))
     try:
-        return await Drain(api, scheduler, load).run(log)
+        return await Drain(api, scheduler, load, processes).run(log)
     finally:
         await api.close()
 

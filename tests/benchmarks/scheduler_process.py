@@ -39,6 +39,11 @@ class SchedulerProcess:
         self._process = process
         self._log = log
 
+    @property
+    def group(self) -> int:
+        """The process group that the scheduler leads."""
+        return self._process.pid
+
     def usage(self) -> Usage:
         """CPU time and peak memory up to now."""
         return _usage(self._process.pid)
@@ -85,20 +90,40 @@ def running(command: str, log: Path) -> Iterator[SchedulerProcess]:
         scheduler.stop()
 
 
+def processes_of_group(group: int) -> list[int]:
+    """The ids of a group's processes."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
+            if fields and int(fields[2]) == group:
+                found.append(int(entry.name))
+    return found
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """The CPU time that a process has used so far; 0 if it has ended."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND if fields else 0.0
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; none if it has ended."""
+    try:
+        # The command's name is in parentheses and may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+    except OSError:
+        return []
+
+
 def _usage(group: int) -> Usage:
     cpu_seconds, peak_mib = 0.0, 0.0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    for pid in processes_of_group(group):
+        cpu_seconds += cpu_seconds_of(pid)
         try:
-            # The command's name is in parentheses and may hold anything.
-            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(fields[2]) != group:
-                continue
-            status = (entry / "status").read_text()
+            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         except OSError:
             continue  # it has just ended
-        cpu_seconds += (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
         for line in status.splitlines():
             if line.startswith("VmHWM:"):
                 peak_mib = max(peak_mib, int(line.split()[1]) / 1024)

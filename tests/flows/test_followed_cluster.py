@@ -4,6 +4,7 @@ The other scheduler is played by pods that are created with their nodes.
 """
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,12 +13,16 @@ import aiohttp
 import pytest
 import yaml
 
+from stellwerk.answers.decisions import DecisionsPage
 from stellwerk.answers.nodes import NodesPage
+from stellwerk.answers.observed import ObservedPage, ObservedProfile
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.profiles import ProfilesPage
 from stellwerk.answers.queue import QueuePage
 from stellwerk.client.operator_port import OperatorPort
 from stellwerk.profiles.spec.profile import GROUP, PLURAL
+from stellwerk_cli.commands.explained_pod import print_explanation
+from stellwerk_cli.commands.printer import Printer
 from stellwerk_cli.reading.followed import (
     ClusterToFollow,
     FollowedCluster,
@@ -25,6 +30,7 @@ from stellwerk_cli.reading.followed import (
     private_port,
 )
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
@@ -92,6 +98,63 @@ async def test_the_page_of_a_cluster_without_an_operator_follows_it_and_writes_n
     reviews = {(resource, verb) for _, resource, verb in asked.allowed if "reviews" in resource}
     assert reviews == {("selfsubjectaccessreviews", "create")}
     assert not {right for right in asked.refused if right[2] not in VERBS}
+
+
+async def test_bindings_of_the_other_scheduler_are_compared_and_explained(tmp_path: Path) -> None:
+    """The other scheduler binds one pod where we would, and one where another pod runs already."""
+    pods = (make_pod("runs", cpu="3", node_name="n0"), make_pod("web", cpu="500m"))
+    async with cluster_of(*pods, make_pod("crowded", cpu="500m")) as cluster:
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", EVERYTHING)
+        async with followed(kubeconfig) as (followed_cluster, port):
+            await until(lambda: _observed(followed_cluster).decisions == 2)
+            waiting = await port.get("/explain/default/web", PodExplanation)
+            queue = await port.get("/queue?queue=observed", QueuePage)
+            _bind(cluster, "web", "n1")
+            await until(lambda: _observed(followed_cluster).compared == 1)
+            _bind(cluster, "crowded", "n0")
+            await until(lambda: _observed(followed_cluster).compared == 2)
+            page = await port.get("/observed", ObservedPage)
+            web = await port.get("/explain/default/web", PodExplanation)
+            crowded = await port.get("/explain/default/crowded", PodExplanation)
+            runs = await port.get("/explain/default/runs", PodExplanation)
+            decisions = await port.get("/decisions", DecisionsPage)
+    assert queue.total == 2
+    assert (waiting.observing, waiting.would_get_node in {"n1", "n2"}) == (
+        "default-scheduler",
+        True,
+    )
+    (observed,) = page.items
+    assert observed.scheduler_name == "default-scheduler"
+    assert observed.counts.equal + observed.counts.differs == 2
+    assert web.comparison is not None
+    assert web.comparison.sentence() == "equal: n1 is among our 2 best nodes"
+    assert crowded.comparison is not None
+    assert crowded.comparison.result == "differs"
+    assert crowded.comparison.sentence().startswith("differs: our best is n2 with ")
+    assert runs.comparison is None
+    assert (runs.note or "").startswith("its binding was not compared: ")
+    assert [each.pod for each in decisions.observed or ()] == ["default/crowded", "default/web"]
+    lines = explained(crowded)
+    assert "observing default-scheduler: nothing is written" in lines
+    assert any(line.startswith("default-scheduler bound it to n0 ") for line in lines)
+
+
+def _observed(cluster: FollowedCluster) -> ObservedProfile:
+    (found,) = cluster.operator.observer.described(0)
+    return found
+
+
+def _bind(cluster: EmbeddedCluster, name: str, node: str) -> None:
+    """Bind a pod, as another scheduler does."""
+    binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+    bind(cluster.api, cluster.api.kinds.resource("pods"), ("default", name), binding)
+
+
+def explained(pod: PodExplanation) -> list[str]:
+    """The lines of `stellwerk explain`."""
+    output = io.StringIO()
+    print_explanation(pod, Printer(output, width=200))
+    return output.getvalue().splitlines()
 
 
 def _is_bound(cluster: FollowedCluster, name: str) -> bool:

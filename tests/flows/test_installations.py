@@ -122,6 +122,60 @@ def test_in_place_of_kube_scheduler_chart_and_overlay_are_one(tmp_path: Path) ->
     assert chart == overlay
 
 
+def test_an_observer_is_the_same_by_chart_and_overlay(tmp_path: Path) -> None:
+    overlay = by_key(built(tmp_path, "manifests", "observe"))
+    del overlay["Namespace", "", NAMESPACE]
+    assert "--observe" in deployed(overlay)["containers"][0]["args"]
+    chart = rendered("observe=true")
+    profile = ROOT / "manifests" / "overlays" / "observe" / "profile.yaml"
+    (made,) = parsed(profile.read_text())
+    observed = chart.pop(("SchedulerProfile", "", "default-scheduler"))
+    # The profile stays when the value is set back, and goes on observing.
+    assert observed["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert observed == made
+    assert chart == overlay
+
+
+def test_no_other_value_gives_an_observer_a_right_to_write() -> None:
+    secret = ("plugins.secrets[0].name=a", "plugins.secrets[0].namespace=b")
+    plugins = ("gpuSharing=true", "plugins.load=true", "plugins.topologies=true")
+    objects = rendered("observe=true", "plugins.quotas=true", *plugins, *secret)
+    bound = {
+        (each["roleRef"]["kind"], each["metadata"].get("namespace", ""), each["roleRef"]["name"])
+        for each in objects.values()
+        if "roleRef" in each and each["subjects"][0]["name"] == "stellwerk"
+    }
+    writes = {
+        (resource, verb)
+        for key, each in objects.items()
+        if key in bound
+        for rule in each["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if verb not in {"get", "list", "watch"} or resource == "secrets"
+    }
+    assert writes == {
+        ("leases", "create"),
+        ("leases", "update"),
+        ("schedulerprofiles/status", "patch"),
+    }
+
+
+def test_an_observer_takes_no_lease_over() -> None:
+    both = ("--set=observe=true", "--set=takeOverDefaultScheduler=true")
+    done = subprocess.run(
+        [helm(), "template", "stellwerk", CHART, *both], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "takeOverDefaultScheduler cannot be used with observe" in done.stderr
+
+
+def test_an_observer_keeps_the_profiles_that_are_named() -> None:
+    named = rendered("observe=true", "profiles.a.schedulerName=a", "profiles.a.mode=Observe")
+    names = [name for kind, _, name in named if kind == "SchedulerProfile"]
+    assert names == ["a"]
+
+
 def test_for_gpus_that_pods_share_chart_and_overlay_are_one(tmp_path: Path) -> None:
     overlay = by_key(built(tmp_path, "manifests", "gpu"))
     del overlay["Namespace", "", NAMESPACE]
@@ -143,6 +197,7 @@ def test_overlays_can_be_combined(tmp_path: Path) -> None:
         ("manifests", (), "newTag: 1.2.3"),
         ("manifests", (), "digest: sha256:00"),
         ("manifests", ("in-place",), ""),
+        ("manifests", ("observe",), ""),
         ("manifests", ("gpu", "in-place"), ""),
         ("manifests/static-pod", (), ""),
         ("manifests/static-pod", ("static-pod-own-user",), ""),
@@ -463,6 +518,7 @@ def test_every_value_reaches_the_objects(tmp_path: Path) -> None:
     assert set(schema) - EVERY_VALUE.keys() == {
         "global",
         "fullnameOverride",
+        "observe",
         "takeOverDefaultScheduler",
     }
     objects = by_key(templated("gpu", "--values", file))

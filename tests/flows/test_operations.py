@@ -49,6 +49,7 @@ ADDED_FIELD = "percentageOfNodesToScore"
 IMAGE = "registry.example/stellwerk:"
 """What the user's image is called, whatever its tag."""
 CONTROL_PLANE = "node-1"
+OBSERVE = "Observe kube-scheduler, then change over"
 IN_PLACE = "In place of kube-scheduler, and back"
 NEEDED = ("charts", "crds", "manifests")
 PROGRAMS = Path(sys.executable).parent
@@ -196,7 +197,18 @@ def broken_release(directory: Path) -> None:
 
 
 def test_every_section_with_commands_is_known() -> None:
-    assert set(SECTIONS) == {WALK, FILES, HELM, IN_PLACE, ALONE, UPGRADE, BROKEN, UNINSTALL, DUMP}
+    assert set(SECTIONS) == {
+        WALK,
+        FILES,
+        HELM,
+        OBSERVE,
+        IN_PLACE,
+        ALONE,
+        UPGRADE,
+        BROKEN,
+        UNINSTALL,
+        DUMP,
+    }
 
 
 async def test_a_newcomer_can_follow_the_walk_through(tmp_path: Path) -> None:
@@ -241,6 +253,24 @@ async def test_the_pods_of_kube_scheduler_change_hands_and_none_is_left_or_bound
         await until(lambda: not prepared.placements.waiting())
         assert set(prepared.placements.of.values()) == {1}
         assert prepared.other.bound < prepared.placements.of.keys(), "both have decided"
+
+
+@pytest.mark.long
+async def test_an_observer_changes_over_and_back_and_no_pod_is_left_or_bound_twice(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as prepared:
+        await prepared.install_as_the_page_says()
+        arriving = asyncio.create_task(create_steadily(prepared.cluster))
+        await prepared.take(OBSERVE)
+        arriving.cancel()
+        await asyncio.wait({arriving})
+        await until(lambda: not prepared.placements.waiting())
+        assert set(prepared.placements.of.values()) == {1}
+        assert prepared.other.bound < prepared.placements.of.keys(), "both have decided"
+        log = prepared.processes.log()
+        refused = [line for line in log.splitlines() if " 403 " in line]
+        assert refused == [], "something was asked for without the right"
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ kind: SchedulerProfile
 metadata: {name: packing}
 spec:
   schedulerName: packing
+  allowBeside: true
   selector:
     podSelector: {matchLabels: {app: web}}
 ---

@@ -857,6 +857,12 @@ BAD_PROFILES = (
         "at least 0",
     ),
     BadProfile(
+        "a constraint that gives way before it counts",
+        _args("PodTopologySpread", {"giveWayAfterSeconds": -5}),
+        f"{_ARGS}.giveWayAfterSeconds",
+        "at least 0",
+    ),
+    BadProfile(
         "a negative time to run",
         _args("DefaultPreemption", {"minRunSeconds": -1}),
         f"{_ARGS}.minRunSeconds",

@@ -16,6 +16,8 @@ from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
 from stellwerk.metrics import Metrics
+from stellwerk_cluster.apimachinery import protobuf
+from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 from stellwerk_kube.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -55,6 +57,29 @@ def refusal(status: int, message: str, reason: str = "", **details: Any) -> Answ
     return Answer(status, body | ({"details": details} if details else {}))
 
 
+def scheduled_event(name: str = "web.1") -> dict[str, Any]:
+    """Return an event as the recorder writes it, with few of its fields."""
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": "default", "name": name},
+        "eventTime": "2026-11-30T01:02:03.000004Z",
+        "reason": "Scheduled",
+    }
+
+
+def object_in(content: bytes, content_type: str) -> Any:
+    """Read a body, in JSON or in protobuf, as the object that it holds."""
+    if content_type != protobuf.MEDIA_TYPE:
+        return orjson.loads(content)
+    envelope = protobuf.open_envelope(content)
+    named = (envelope.api_version, envelope.kind)
+    kinds = (each for each in built_in_kinds() if (each.api_version, each.kind) == named)
+    type_name = next((each.type_name for each in kinds), envelope.kind)
+    message = protobuf.read_message(type_name, envelope.raw)
+    return {"apiVersion": envelope.api_version, "kind": envelope.kind, **message}
+
+
 class FakeApi:
     def __init__(self) -> None:
         self.answers: deque[Answer] = deque()
@@ -71,7 +96,7 @@ class FakeApi:
             request.path,
             dict(request.query),
             dict(request.headers),
-            orjson.loads(content) if content else None,
+            object_in(content, request.content_type) if content else None,
         )
         self.asked.append(asked)
         answer = self.decide(asked) or (self.answers.popleft() if self.answers else Answer())

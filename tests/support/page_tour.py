@@ -118,6 +118,11 @@ def _places(size: Size) -> dict[str, str]:
         "device": f"/devices/{driver}/{pool}/{size.label('gpu-1')}",
         "claim": f"/claims/{space}/{name('used')}",
         "group": f"/groups/default/{name('group')}",
+        "observed": "/observed",
+        "observed-equal": "/observed?result=equal",
+        "queue-observed": "/queue?queue=observed",
+        "pod-compared": f"/pods/{space}/{name('elsewhere-2')}",
+        "pod-observed": f"/pods/{space}/{name('awaits')}",
         "owner": f"/owners/{space}/ReplicaSet/{name('web')}",
         "profiles": "/profiles",
         "profile": profile,
@@ -189,6 +194,8 @@ async def _fill(operator: ExplainingPort, size: Size) -> Sequence[JsonObject]:
     for number in range(_WAITING if size.nodes > 100 else 3):
         hashed = pod(f"flood-5d9f-{number}", cpu="48", labels={"pod-template-hash": "5d9f"})
         world.apply(owned(hashed, name=name("flood-5d9f")))
+    if size.nodes:
+        await _observe(operator, size)
     await eventually(lambda: not size.nodes or "nodeName" in _stored(operator, web)["spec"])
     await eventually(lambda: {each.place for each in world.queue.entries.values()} <= _SETTLED)
     await quiet(200)
@@ -196,6 +203,32 @@ async def _fill(operator: ExplainingPort, size: Size) -> Sequence[JsonObject]:
 
 
 _SETTLED: Final = frozenset({Place.UNSCHEDULABLE, Place.GATED, Place.BACKOFF, Place.ERROR_BACKOFF})
+
+
+async def _observe(operator: ExplainingPort, size: Size) -> None:
+    """Another scheduler binds pods, alike and not, while a profile observes it; one pod waits."""
+    world, name, scheduler = operator.world, size.name, size.label("another")
+    world.apply(make_profile(name("another"), scheduler, mode="Observe"))
+    space = size.label("team")
+    for number, node in enumerate(("node-1", "node-2", "node-3")):
+        fields = {"namespace": space, "cpu": "250m", "scheduler_name": scheduler}
+        bound = make_pod(name(f"elsewhere-{number}"), **fields)  # type: ignore[arg-type]
+        world.apply(bound)
+        await quiet(100)
+        world.clock.advance(0.25)
+        world.apply({**bound, "spec": {**bound["spec"], "nodeName": name(node)}})
+        world.clock.advance(3)
+        await eventually(lambda seen=number + 1: _compared(operator) == seen)  # type: ignore[misc]
+    waiting = make_pod(name("awaits"), namespace=space, cpu="99", scheduler_name=scheduler)
+    message = f"0/{size.nodes} nodes are available: {size.nodes} Insufficient cpu."
+    waiting["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    ]
+    world.apply(waiting)
+
+
+def _compared(operator: ExplainingPort) -> int:
+    return sum(each.compared for each in operator.world.operator.observer.described(0))
 
 
 def _stored(operator: ExplainingPort, pod: JsonObject) -> JsonObject:

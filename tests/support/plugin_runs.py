@@ -53,6 +53,12 @@ class PluginHandle:
     metrics: PluginMetrics = field(default_factory=NothingMeasured)
     profile_name: str = "default-scheduler"
 
+    def moment(self, state: CycleState) -> float:
+        """The wall-clock time, which stands still during an attempt."""
+        if state.moment_seconds is None:
+            state.moment_seconds = self.now().timestamp()
+        return state.moment_seconds
+
     @classmethod
     def empty(cls) -> Handle:
         """Return a handle on a cluster without anything."""

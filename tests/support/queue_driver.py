@@ -6,6 +6,7 @@ Tests of the queue, its properties and its cost use it. Invariant: activeQ is a 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -20,6 +21,7 @@ from stellwerk.framework.types import OK, Status, unschedulable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
     from stellwerk.framework.events import ClusterChange, ClusterEventWithHint
@@ -36,6 +38,8 @@ class Policy(QueueingPolicy):
     """uid → the plugin that gates the pod."""
     profiles: dict[str, str] = field(default_factory=dict)
     """uid → the profile of a pod that is not of the one that it names."""
+    due: dict[str, float] = field(default_factory=dict)
+    """uid → the time at which the rejection of a pod ends by itself."""
     reversed_sort: bool = False
     ran_first: list[str] = field(default_factory=list)
 
@@ -57,6 +61,13 @@ class Policy(QueueingPolicy):
     def hints(self, profile_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
         assert profile_name
         return self.registered
+
+    @override
+    def rejection_ends_at(
+        self, profile_name: str, rejected_by: AbstractSet[str], pod: PodInfo
+    ) -> float:
+        assert profile_name
+        return self.due.get(pod.uid, math.inf) if rejected_by else math.inf
 
     @override
     def backoff(self, pod: PodInfo) -> Backoff:

@@ -9,6 +9,7 @@ import asyncio
 import io
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Final
 from unittest.mock import patch
@@ -16,12 +17,14 @@ from unittest.mock import patch
 from stellwerk.answers import words
 from stellwerk.answers.answer import codec
 from stellwerk.answers.group import GroupExplanation
+from stellwerk.answers.observed import ObservedPage
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.world.decide import decide
 from stellwerk_cli.commands.explained_group import print_group
 from stellwerk_cli.commands.explained_pod import print_explanation
+from stellwerk_cli.commands.observe import print_report
 from stellwerk_cli.commands.printer import Printer
 from stellwerk_cli.commands.shadow import print_shadow
 from stellwerk_cli.commands.what_if_table import print_what_if
@@ -56,6 +59,7 @@ _TABLES: Final[Sequence[tuple[str, type[Any], Callable[[Any, Printer], None]]]] 
     ("/explain/", PodExplanation, print_explanation),
     ("/what-if", WhatIf, print_what_if),
     ("/shadow/", ShadowDiff, print_shadow),
+    ("/observed", ObservedPage, print_report),
 )
 
 
@@ -508,6 +512,51 @@ async def of_a_shadow(port: ExplainingPort) -> Sequence[Question]:
     return [("/shadow/next", None), ("/shadow/none", None), ("/profiles", None)]
 
 
+async def of_an_observed_scheduler(port: ExplainingPort) -> Sequence[Question]:
+    """Bindings of another scheduler: equal, different by points and by a filter, and none found."""
+    world = port.world
+    taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
+    packing = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}
+    shadow = make_profile("next", created=5, shadowOf=NAME, sampleOneIn=1, pluginConfig=[packing])
+    shadow["spec"]["skipIfWaitedSeconds"] = 60
+    del shadow["spec"]["schedulerName"]
+    observed = make_profile(NAME, mode="Observe", percentageOfNodesToScore=100)
+    world.apply(observed, shadow, make_node("t", cpu="16", taints=[taint]))
+    world.apply(*(make_node(f"n{number}", cpu="4") for number in range(3)))
+    world.apply(of_ours("before", cpu="2", node_name="n0"))
+    await quiet(50)
+    for compared, (name, node, cpu) in enumerate(
+        (("equal", "n1", "1"), ("crowded", "n0", "1"), ("tainted", "t", "1"), ("large", "n2", "9"))
+    ):
+        world.apply(of_ours(name, cpu=cpu))
+        await quiet(50)
+        world.clock.advance(0.25)
+        world.apply(of_ours(name, cpu=cpu, node_name=node))
+        world.clock.advance(3)
+        await eventually(partial(_has_compared, world, compared + 1))
+    held = of_ours("held", cpu="32")
+    message = "0/4 nodes are available: the other scheduler says so."
+    held["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    ]
+    world.apply(of_ours("waits", cpu="1"), held)
+    await quiet(100)
+    names = ("before", "equal", "crowded", "tainted", "large", "waits", "held")
+    return [
+        *explained(*names),
+        ("/observed", None),
+        ("/observed?profile=none", None),
+        ("/decisions", None),
+        ("/queue", None),
+        ("/queue?by=controller", None),
+        ("/shadow/next", None),
+    ]
+
+
+def _has_compared(world: InProcess, bindings: int) -> bool:
+    return all(each.compared == bindings for each in world.operator.observer.described(0))
+
+
 STORIES: Final[Mapping[str, Story]] = {
     "pods": of_pods,
     "a-queue": of_a_queue,
@@ -518,6 +567,7 @@ STORIES: Final[Mapping[str, Story]] = {
     "groups": of_groups,
     "a-selector": of_a_selector,
     "a-shadow": of_a_shadow,
+    "an-observed-scheduler": of_an_observed_scheduler,
 }
 
 

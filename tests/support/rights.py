@@ -109,9 +109,14 @@ def rules_of_operator(manifest: JsonObject) -> list[JsonObject]:
 @cache
 def granted() -> frozenset[Right]:
     """Every right of the ClusterRole and the Role, one by one."""
+    return rights_in(access_manifests())
+
+
+def rights_in(manifests: list[JsonObject]) -> frozenset[Right]:
+    """Every right that manifests give to the operator's account by a role of its name."""
     return frozenset(
         (group, resource, verb)
-        for role in access_manifests()
+        for role in manifests
         for rule in rules_of_operator(role)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -205,3 +210,16 @@ def kubeconfig_of_reader(cluster: EmbeddedCluster, path: Path, allowed: list[Jso
     cluster.write_kubeconfig(path)
     path.write_text(with_token(path.read_text(), token_of(cluster, READER)))
     return str(path)
+
+
+def observer_manifests() -> list[JsonObject]:
+    """What `manifests/overlays/observe` leaves of the access manifests: its roles replace two."""
+    folder = ROOT / "manifests" / "overlays" / "observe"
+    roles = {
+        each["kind"]: each
+        for each in (
+            yaml.safe_load((folder / f"{name}.yaml").read_text())
+            for name in ("cluster-role", "role")
+        )
+    }
+    return [roles[each["kind"]] if rules_of_operator(each) else each for each in access_manifests()]

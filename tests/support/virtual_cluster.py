@@ -109,7 +109,7 @@ class StoreClient(ClusterClient):
             return {"items": items, "metadata": {"resourceVersion": version}}
         with _translated(f"get {path}"):
             target = self._target(path, "get")
-            return _loaded(self._api.get(target.kind, *target.key).data)
+            return loaded(self._api.get(target.kind, *target.key).data)
 
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
@@ -120,7 +120,7 @@ class StoreClient(ClusterClient):
             options = parse_list_options(target.kind, target.namespace, "", asked)
             collection = self._api.store.collection(target.kind.storage_name)
             items = [
-                _loaded(entry.data)
+                loaded(entry.data)
                 for entry in collection.entries(target.namespace)
                 if options.selection.selects(entry)
             ]
@@ -130,7 +130,7 @@ class StoreClient(ClusterClient):
     async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         with _translated(f"create in {path}"):
             target = self._target(path, "create")
-            return _loaded(self._api.create(target.kind, target.key[0], dict(body)).data)
+            return loaded(self._api.create(target.kind, target.key[0], dict(body)).data)
 
     @override
     async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
@@ -139,7 +139,7 @@ class StoreClient(ClusterClient):
             entry = self._api.update(
                 target.kind, target.key, dict(body), subresource=target.subresource
             )
-            return _loaded(entry.data)
+            return loaded(entry.data)
 
     @override
     async def patch(
@@ -154,7 +154,7 @@ class StoreClient(ClusterClient):
             entry = self._api.patch(
                 target.kind, target.key, dict(body), content_type, subresource=target.subresource
             )
-            return _loaded(entry.data)
+            return loaded(entry.data)
 
     def end(self) -> None:
         """Refuse everything from now on: the process that called has ended."""
@@ -200,7 +200,7 @@ class VirtualCluster:
         self._recording, self._numbers, self._also_granted = recording, numbers, also_granted
         self.client, self.operator = self._new_operator()
         served = {(kind.group, kind.plural) for kind in self.api.kinds}
-        self._watched = [each for each in WATCHED if (each.group, each.plural) in served]
+        self.watched = [each for each in WATCHED if (each.group, each.plural) in served]
         self._sinks: dict[str, Callable[[str | None, JsonObject], object]] = {}
         self._list()
         self._watch_for_plugins()
@@ -298,7 +298,7 @@ class VirtualCluster:
         watched, handlers = self._watched_as(kind), self.operator.handlers
         handlers.on_lack(kind, Lack(f"the API serves no {watched.plural} of {watched.group}"))
         for entry in self.api.store.collection(self._storage_name(watched)).entries():
-            metadata = _loaded(entry.data)["metadata"]
+            metadata = loaded(entry.data)["metadata"]
             known = ("uid", "name", "namespace", "resourceVersion")
             left = {name: metadata[name] for name in known if name in metadata}
             handle_event(handlers, kind, "DELETED", {"metadata": left})
@@ -315,8 +315,8 @@ class VirtualCluster:
 
     def restore(self, kind: str) -> None:
         """The API serves a kind, or does so again; the operator sees the objects that it has."""
-        if all(each.kind != kind for each in self._watched):
-            self._watched += [each for each in WATCHED if each.kind == kind]
+        if all(each.kind != kind for each in self.watched):
+            self.watched += [each for each in WATCHED if each.kind == kind]
         watched = self._watched_as(kind)
         self.client.absent.discard((watched.group, watched.plural))
         self._list_kind(watched)
@@ -377,21 +377,21 @@ class VirtualCluster:
         return kind, (namespace, metadata["name"])
 
     def _watched_as(self, kind: str) -> WatchedKind:
-        return next(each for each in self._watched if each.kind == kind)
+        return next(each for each in self.watched if each.kind == kind)
 
     def _storage_name(self, watched: WatchedKind) -> str:
         return self.api.kinds.resource(watched.plural, watched.group).storage_name
 
     def _list(self) -> None:
         self._sinks = {}
-        for watched in self._watched:
+        for watched in self.watched:
             self._list_kind(watched)
 
     def _list_kind(self, watched: WatchedKind) -> None:
         storage_name = self._storage_name(watched)
         sink = partial(handle_event, self.operator.handlers, watched.kind)
         for entry in self.api.store.collection(storage_name).entries():
-            sink(None, _loaded(entry.data))
+            sink(None, loaded(entry.data))
         self._sinks[storage_name] = sink
         self.operator.handlers.on_synced(watched.kind)
 
@@ -402,7 +402,7 @@ class VirtualCluster:
         def watch(kind: PluginKind) -> None:
             watched = WatchedKind(kind.kind, kind.group, kind.version, kind.plural, optional=True)
             if (kind.group, kind.plural) in {(each.group, each.plural) for each in self.api.kinds}:
-                self._watched.append(watched)
+                self.watched.append(watched)
                 self._list_kind(watched)
             else:
                 self.operator.handlers.on_synced(kind.kind)
@@ -414,7 +414,7 @@ class VirtualCluster:
     def _on_change(self, storage_name: str, event: StoreEvent) -> None:
         sink = self._sinks.get(storage_name)
         if sink is not None:
-            sink(event.type, _loaded(event.entry.data))
+            sink(event.type, loaded(event.entry.data))
 
 
 @asynccontextmanager
@@ -483,10 +483,11 @@ def _translated(act: str) -> "Iterator[None]":
         raise api_error(act, error.code, error.reason, error.message) from error
 
 
-def _loaded(data: bytes) -> JsonObject:
-    loaded: JsonObject = orjson.loads(data)
-    return loaded
+def loaded(data: bytes) -> JsonObject:
+    """An object of its own from what the store keeps."""
+    obj: JsonObject = orjson.loads(data)
+    return obj
 
 
 def _copied(obj: JsonObject) -> JsonObject:
-    return _loaded(orjson.dumps(obj))
+    return loaded(orjson.dumps(obj))

@@ -69,6 +69,9 @@ scheduling.stellwerk.dev/operator: {{ . }}
 {{- fail (printf "deployment/%s in namespace %s serves the same profiles already: set operatorName, and label the profiles of this release scheduling.stellwerk.dev/operator=NAME" .metadata.name .metadata.namespace) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.observe .Values.takeOverDefaultScheduler -}}
+{{- fail "takeOverDefaultScheduler cannot be used with observe: an observer schedules no pods. Set observe: false first" -}}
+{{- end -}}
 {{- if and .Values.operatorName .Values.takeOverDefaultScheduler -}}
 {{- fail "takeOverDefaultScheduler cannot be used with operatorName: remove one of them" -}}
 {{- end -}}
@@ -82,7 +85,7 @@ scheduling.stellwerk.dev/operator: {{ . }}
 {{- if .schedulerName -}}{{- $names = append $names .schedulerName -}}{{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if .Values.takeOverDefaultScheduler -}}default-scheduler
+{{- if or .Values.takeOverDefaultScheduler (and .Values.observe (not $names)) -}}default-scheduler
 {{- else -}}{{ first $names | default (.Values.operatorName | default "stellwerk") }}
 {{- end -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""The pods that got a node, as the operator's port lists them.
+"""The pods that got a node, as the operator's port lists them, here or from observed schedulers.
 
 `explain.lists.decisions` makes the page.
 """
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from stellwerk.answers.answer import PortAnswer, Time
+from stellwerk.answers.observed import ObservedComparison
 from stellwerk.answers.words import age
 
 _MIN_TIED: Final = 2
@@ -34,11 +35,14 @@ class DecidedPod(PortAnswer):
 class DecisionsPage(PortAnswer):
     """Pods that got a node, the last one first."""
 
-    TITLES: ClassVar = ("POD", "NODE", "AGE", "FEASIBLE", "TIED", "ATTEMPTS")
-    NONE: ClassVar = "No pod has been placed yet."
+    TITLES: ClassVar[Sequence[str]] = ("POD", "NODE", "AGE", "FEASIBLE", "TIED", "ATTEMPTS")
+    NONE: ClassVar[str] = "No pod has been placed yet."
 
     total: int
     items: Sequence[DecidedPod]
+    observed: Sequence[ObservedComparison] | None = None
+    """Bindings of observed schedulers, the newest first, as many as the page has entries; absent:
+    none is observed, or this is not the first page."""
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The cells of each pod."""

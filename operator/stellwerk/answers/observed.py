@@ -1,17 +1,18 @@
-"""How another scheduler's bindings compare with an observed profile's decisions, as answered.
+"""The comparison of another scheduler's bindings with an observed profile, as it is answered.
 
 `observing.tally` makes it, `stellwerk observe report` and the page show it. Invariant: the counts
 by class add up to the bindings that were compared, in all and for each day.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Final, Literal
 
 from stellwerk.answers.answer import PortAnswer, Time
+from stellwerk.answers.words import age
 
 ComparisonClass = Literal["equal", "sampled", "differs", "foundNone", "notComparable"]
-"""How a binding of the other scheduler compares with the decision of the observed profile.
+"""The class of a binding of the other scheduler, compared with the observed profile's decision.
 
 - equal: its node is among our best ones.
 - sampled: our best node scores more, and the other scheduler does not score every node.
@@ -21,6 +22,21 @@ ComparisonClass = Literal["equal", "sampled", "differs", "foundNone", "notCompar
   some of them or with some of them its node is among our best; or the state in which the other
   scheduler decided cannot be known for another reason, which is said.
 """
+
+CLASS_WORDS: Final[Mapping[str, str]] = {
+    "equal": "equal",
+    "sampled": "sampled",
+    "differs": "differs",
+    "foundNone": "we found none",
+    "notComparable": "not comparable",
+}
+"""The classes in the words of tables and pages, in the order in which they are shown."""
+ONE_STEP: Final = (
+    "A shadow's regret is of one step: each pod is decided on the cluster as the other scheduler "
+    "made it, and its own choices change nothing. What follows from them is a simulation: "
+    "stellwerk record, then stellwerk simulate --replay FILE --profile SHADOW."
+)
+"""The sentence beside the figures of a shadow of an observed profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +48,11 @@ class ClassCounts(PortAnswer):
     differs: int
     found_none: int
     not_comparable: int
+
+    def by_class(self) -> dict[str, int]:
+        """The counts by class, in the order in which they are shown."""
+        counts = (self.equal, self.sampled, self.differs, self.found_none, self.not_comparable)
+        return dict(zip(CLASS_WORDS, counts, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +95,7 @@ class BindingLatency(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceReason(PortAnswer):
-    """Why bindings differ, by the plugin that made the largest difference or rejected the node."""
+    """A reason why bindings differ, by the plugin with the largest difference or a rejection."""
 
     plugin: str
     reason: str
@@ -87,7 +108,7 @@ class DifferenceReason(PortAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomparableReason(PortAnswer):
-    """Why bindings could not be compared."""
+    """A reason why bindings could not be compared."""
 
     reason: str
     count: int
@@ -107,7 +128,7 @@ class ObservedComparison(PortAnswer):
     """One binding of the other scheduler, compared."""
 
     at: Time
-    """When the binding was seen."""
+    """The time at which the binding was seen."""
     pod: str
     node: str
     """The other scheduler's node."""
@@ -129,9 +150,87 @@ class ObservedComparison(PortAnswer):
     plugins: Sequence[PluginPoints] = ()
     """Every plugin that makes a difference, the largest first."""
     reason: str = ""
-    """Why its node does not pass our filters, why we found none, or why this cannot be compared."""
+    """The reason why its node does not fit, we found none, or it cannot be compared."""
     scheduled_after_seconds: float | None = None
     """From when the pod could be scheduled until its binding was seen; absent: not known."""
+
+    def our_best(self) -> str:
+        """Our best nodes in words: one name, and how many share its total."""
+        if not self.best_nodes:
+            return "none"
+        # Of nodes that are equally good, the other scheduler's own is the one to name.
+        first = self.node if self.node in self.best_nodes else self.best_nodes[0]
+        return first if self.best == 1 else f"{first} and {self.best - 1} more"
+
+    def sentence(self) -> str:
+        """The result, and what makes it so."""
+        words = CLASS_WORDS[self.result]
+        best = self.our_best()
+        match self.result:
+            case "equal":
+                tie = f" {self.best}" if self.best > 1 else ""
+                why = f"{self.node} is among our{tie} best nodes" if tie else "it is our best node"
+            case "foundNone" | "notComparable":
+                why = self.reason.removesuffix(".")
+            case _ if self.reason:
+                by = f"{self.plugin} rejects {self.node}" if self.plugin else self.node
+                why = f"{by}: {self.reason}; our best is {best}"
+            case _:
+                points = "" if self.best_total is None else f" with {self.best_total} points"
+                made = ", ".join(f"{each.plugin} {each.points:+}" for each in self.plugins)
+                why = f"our best is {best}{points}, and its node has {self.total}"
+                why += f" ({made})" if made else ""
+                if self.result == "sampled":
+                    why += "; the other scheduler does not score every node"
+        return f"{words}: {why}"
+
+    def made_by(self) -> str:
+        """The plugin that made the difference with its points, or the reason."""
+        if self.reason:
+            return ": ".join(filter(None, (self.plugin, self.reason)))
+        return f"{self.plugin} {self.points:+}" if self.plugin else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedBindings:
+    """The table of comparisons, for commands."""
+
+    items: Sequence[ObservedComparison]
+    TITLES: ClassVar[Sequence[str]] = ("POD", "NODE", "AGE", "RESULT", "OUR BEST", "MADE BY")
+    NONE: ClassVar[str] = "No binding has been compared yet."
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The cells of each comparison."""
+        for each in self.items:
+            words = CLASS_WORDS[each.result]
+            yield (each.pod, each.node, age(each.at), words, each.our_best(), each.made_by())
+
+    def count(self) -> int:
+        """The comparisons."""
+        return len(self.items)
+
+    def remarks(self) -> Iterator[str]:
+        """No line stands below the table."""
+        return iter(())
+
+    def names(self) -> Iterator[str]:
+        """The pods."""
+        return (each.pod for each in self.items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedShadow(PortAnswer):
+    """A profile with shadowOf beside an observed one.
+
+    Its regret is of one step: each pod is decided on the cluster as the other scheduler made it.
+    """
+
+    name: str
+    compared: int
+    differing: int
+    """Compared decisions in which it chose another node."""
+    mean_gain_points: float
+    """The points that its own nodes score more, on average, by its own plugins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +240,13 @@ class ObservedProfile(PortAnswer):
     name: str
     scheduler_name: str
     since: Time
-    """When this process began to observe; counts begin there."""
+    """The time at which this process began to observe; counts begin there."""
     waiting: int
     """Pods that wait for the other scheduler now."""
     decisions: int
     """Decisions made for pods that wait."""
     skipped_decisions: int
-    """Decisions left out in bursts; these pods are explained when somebody asks."""
+    """Decisions left out in bursts; explanations decide on these pods when they are made."""
     bindings: int
     """Bindings of the other scheduler that were seen."""
     compared: int
@@ -159,18 +258,20 @@ class ObservedProfile(PortAnswer):
     latency: BindingLatency | None
     """Null: no binding was measured yet."""
     percentage_of_nodes_to_score: int
-    """How the other scheduler samples, as the profile says; 0: by kube-scheduler's default; 100:
-    it scores every node."""
+    """The share of nodes that the other scheduler scores, as the profile says; 0: kube-scheduler's
+    default; 100: it scores every node."""
     days: Sequence[ObservedDay]
     """The newest day first."""
     reasons: Sequence[DifferenceReason]
-    """Why bindings differ, the most frequent reason first."""
+    """Reasons for which bindings differ, the most frequent one first."""
     incomparable: Sequence[IncomparableReason]
-    """Why bindings could not be compared, the most frequent reason first."""
+    """Reasons for which bindings could not be compared, the most frequent one first."""
     comparisons: Sequence[ObservedComparison]
     """The last comparisons, the newest first."""
     compatibility: str | None = None
     """The Kubernetes release that our decisions follow."""
+    shadows: Sequence[ObservedShadow] | None = None
+    """The profiles that shadow it; absent: there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from stellwerk.answers.answer import PortAnswer, Time
 from stellwerk.answers.gpus import GpusOfPod
+from stellwerk.answers.observed import ObservedComparison
 from stellwerk.answers.reading import ClusterReading
 from stellwerk.answers.suggestion import Suggestion
 
@@ -180,6 +181,8 @@ class DecisionFields(PortAnswer):
     best: Sequence[RankedNode]
     """The chosen node among them; empty: there was nothing to score."""
     others: OtherNodes | None = None
+    remarks: Sequence[str] | None = None
+    """Sentences of plugins on the decision, such as that a constraint had given way."""
 
 
 # --- the queue ----------------------------------------------------------------------------------
@@ -485,6 +488,12 @@ class PodExplanation(Recomputed, PodFacts):
     """The node for a bound pod whose decision was not seen, if it came now."""
     read: ClusterReading | None = None
     """The reading that the answer was decided on; absent: an operator gave it."""
+    observing: str | None = None
+    """The schedulerName of the other scheduler that serves the pod, and is observed: nothing is
+    written about the pod. Absent: the pod is not of an observed profile."""
+    comparison: ObservedComparison | None = None
+    """The other scheduler's binding beside our decision; absent: it was not compared, or is no
+    longer kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,15 @@ Answers and the commands that print them use it. Invariant: an age is written as
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from stellwerk_kube.clock import SystemClock, parse_moment
 from stellwerk_kube.names import duration_text
+
+_SMALLEST_PERCENT: Final = 0.05
+"""Percent below which a share is written as less than 0.1 %: one of many is not none."""
+_LARGE_SECONDS: Final = 10.0
+"""Latency from which it is written in seconds."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -39,3 +45,20 @@ def ago(moment: str) -> str:
     """The time since then, followed by "ago"; a text that is no moment stays as it is."""
     passed = age(moment)
     return passed if passed == moment else f"{passed} ago"
+
+
+def percent(part: int, total: int) -> str:
+    """A share in percent; a part is never written as nothing, nor as all. Of nothing: empty."""
+    if not total:
+        return ""
+    share = 100 * part / total
+    if 0 < share < _SMALLEST_PERCENT:
+        return "<0.1 %"
+    if part < total and share > 100 - _SMALLEST_PERCENT:
+        return ">99.9 %"
+    return f"{share:.1f} %"
+
+
+def latency(seconds: float) -> str:
+    """A latency with its unit: milliseconds below ten seconds."""
+    return f"{seconds * 1000:,.0f} ms" if seconds < _LARGE_SECONDS else f"{seconds:,.0f} s"

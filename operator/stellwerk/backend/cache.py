@@ -157,7 +157,7 @@ class Cache:
         before = self._pods.get(pod.uid)
         self.assumed_pods.pop(pod.uid, None)
         if before is not None:
-            if _counts_alike(before, pod):
+            if counts_alike(before, pod):
                 # Only what nothing counts has changed, such as the status: no row is written.
                 record = self._record(before.node_name)
                 self._pods[pod.uid] = record.pods[pod.uid] = pod
@@ -322,7 +322,8 @@ class Cache:
         self._dirty[record.name] = None
 
 
-def _counts_alike(before: PodInfo, after: PodInfo) -> bool:
+def counts_alike(before: PodInfo, after: PodInfo) -> bool:
+    """Whether two states of a pod differ in nothing that its node counts."""
     return (
         before.node_name == after.node_name
         and before.spec is after.spec

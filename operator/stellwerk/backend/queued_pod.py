@@ -33,6 +33,9 @@ class Place(IntEnum):
     """inFlightPods: popped; changes in the cluster are remembered for it."""
     BINDING = auto()
     """After Done: popped, and past all rejections; what fails from here on is an error."""
+    OBSERVED = auto()
+    """Decided for a profile that observes; it waits for the other scheduler, and no timer moves
+    it."""
     ABSENT = auto()
     """Not in the queue: not yet, or no longer since it was deleted or bound."""
 
@@ -66,6 +69,7 @@ class QueueEvent(StrEnum):
     PROFILE_CHANGE = "SchedulerProfileChange"
     MANY_CHANGES = "ManyChanges"
     GATE_OPENED = "GateOpened"
+    REJECTION_ENDED = "RejectionEnded"
 
 
 class BindingStage(NamedTuple):
@@ -111,6 +115,9 @@ class QueuedPod:
     flushed_at: float = -math.inf
     """Time at which the timeout last ran PreEnqueue again. A gated pod keeps its `queued_at`, which
     orders activeQ, and would otherwise be flushed each time."""
+    due_at: float = math.inf
+    """Wall-clock time, in seconds since the epoch, at which a rejection ends by itself and the pod
+    is tried again, once. Infinite: no rejection does."""
     was_flushed: bool = False
     """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
     returned_as: int = 0
@@ -120,13 +127,16 @@ class QueuedPod:
     """Time by which `sort_key` sorts it; later than `queued_at` if others may pass it."""
     sequence: int = 0
     """The number of its item in activeQ or backoffQ; 0: it has none."""
+    is_observed: bool = False
+    """Another scheduler serves it, and it is decided for comparison alone. It has an activeQ of its
+    own, holds no room, and no metric of kube-scheduler's counts it."""
     backoff_expiration: float = 0.0
     """The whole second in which its backoff ends; 0: none."""
 
     @property
     def may_go_early(self) -> bool:
         """True if an idle activeQ may pop it before its backoff ends; never after an error."""
-        return bool(self.rejector_plugins) and not self.waits_backoff_out
+        return bool(self.rejector_plugins) and not (self.waits_backoff_out or self.is_observed)
 
     @property
     def rejector_plugins(self) -> frozenset[str]:

@@ -5,7 +5,9 @@ observer: frameworks and metrics live above this layer. Invariant: no method rai
 catches exceptions of plugins.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from stellwerk.backend.backoff_queue import Backoff
@@ -16,6 +18,9 @@ from stellwerk.models.pod import PodInfo
 
 class QueueingPolicy(Protocol):
     """The rules of profiles about queueing."""
+
+    observing: AbstractSet[str] = frozenset()
+    """The schedulerNames of profiles whose pods another scheduler serves."""
 
     def profile_name(self, pod: PodInfo) -> str:
         """The schedulerName of the profile that serves a pod: the pod's own, but for selectors."""
@@ -39,6 +44,18 @@ class QueueingPolicy(Protocol):
     def hints(self, profile_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
         """The registrations of a profile's plugins; one that is missing registered all events."""
         ...
+
+    def rejection_ends_at(
+        self,
+        profile_name: str,  # noqa: ARG002 of use to policies with profiles
+        rejected_by: AbstractSet[str],  # noqa: ARG002
+        pod: PodInfo,  # noqa: ARG002
+    ) -> float:
+        """The first time from which on a plugin that rejected a pod no longer does.
+
+        In seconds since the epoch, by the wall clock; infinite: no rejection ends by itself.
+        """
+        return math.inf
 
     def backoff(self, pod: PodInfo) -> Backoff:
         """The backoff of a pod's profile."""

@@ -26,6 +26,7 @@ the change came: a later attempt has seen it in its snapshot, or among its in-fl
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
@@ -54,6 +55,8 @@ from stellwerk.models.pod_group import PodGroupKey
 MAX_UNSCHEDULABLE_SECONDS: Final = 300.0
 """Longest time that a pod stays in unschedulablePods without a retry
 (`DefaultPodMaxInUnschedulablePodsDuration`). It helps pods whose hints miss a change."""
+_ENTRIES_PER_UNIT: Final = 20
+"""Pods of other profiles whose visit counts as one unit of the backlog."""
 _log = logging.getLogger(__name__)
 
 
@@ -69,7 +72,9 @@ class SchedulingQueue:
         observer: QueueObserver | None = None,
         wake: Callable[[], None] = lambda: None,
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
+        push_observed: Callable[[ActiveItem], None] = lambda _: None,
     ) -> None:
+        """Begin empty; `push` fills activeQ, `push_observed` the activeQ of observed pods."""
         self.max_unschedulable_seconds = max_unschedulable_seconds
         """Longest time in unschedulablePods without a retry, whatever changes."""
         self.entries: dict[str, QueuedPod] = {}
@@ -79,14 +84,21 @@ class SchedulingQueue:
         """Times by which the pods of some groups are sorted, however late they come or return: of
         groups of which some pods are bound and too few. `keep_group_order` writes it."""
         self._push = push
+        self._push_observed = push_observed
         self._policy = policy
         self._observer = observer
         self._wake = wake
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
         self._backoff_q = BackoffQueue()
-        self._unschedulable_pods = UnschedulablePods(policy.hints, observer, self.nominator.node_of)
+        self._unschedulable_pods = UnschedulablePods(
+            policy.hints, observer, self.nominator.node_of, policy
+        )
         self._in_flight = InFlightEvents()
+        self._due: list[tuple[float, int, QueuedPod]] = []
+        """A heap of (due_at, number, entry); stale where it is not the `due_at` of the entry."""
         self._counts = [0] * len(Place)
+        """Pods by place, without those that are observed."""
+        self._observed_counts = [0] * len(Place)
         self._sequence = count(1)
         self._fairness = NamespaceFairness()
         self.backlog = RequeueBacklog(self._retry_all)
@@ -127,18 +139,13 @@ class SchedulingQueue:
             for change in own_changes(before, pod):
                 self._in_flight.record(change, uid=pod.uid)
             return before
-        self.nominator.update(before, pod)
-        place, entry.pod = entry.place, pod
-        if place not in UNSCHEDULABLE_PODS:
+        if not entry.is_observed:
+            self.nominator.update(before, pod)
+        entry.pod = pod
+        if entry.place in UNSCHEDULABLE_PODS or entry.place is Place.OBSERVED:
+            self._requeue_by_update(entry, before, now)
+        else:
             self._update_order(entry)
-            return before
-        self._unschedulable_pods.add_or_update(entry)
-        for change in own_changes(before, pod):
-            strategy = self._unschedulable_pods.strategy_for(entry, change)
-            if strategy is not QueueingStrategy.SKIP:
-                self._requeue(entry, strategy, change.name, now)
-                if entry.place is not place:
-                    break
         return before
 
     def delete(self, uid: str) -> PodInfo | None:
@@ -171,7 +178,13 @@ class SchedulingQueue:
         the change.
         """
         moved = 0
-        if self._counts[Place.UNSCHEDULABLE] or self._counts[Place.GATED]:
+        counts, observed = self._counts, self._observed_counts
+        if (
+            counts[Place.UNSCHEDULABLE]
+            or counts[Place.GATED]
+            or observed[Place.UNSCHEDULABLE]
+            or observed[Place.GATED]
+        ):
             before, self._changed_at = self._moved, now
             work = self._requeue_by_hints(change, now, max_priority, except_uid)
             self.backlog.begin(work, is_change=True)
@@ -234,6 +247,9 @@ class SchedulingQueue:
             self._policy.profile_name(entry.newest),
         )
         served_as_before = profile_before == entry.profile_name
+        if (entry.profile_name in self._policy.observing) is not entry.is_observed:
+            self.hand_over(entry, now)
+            return self.place(uid)
         rejected_by = NO_PLUGINS if error else frozenset(unschedulable_plugins)
         self._set_unschedulable_plugins(
             entry, rejected_by, NO_PLUGINS if error else frozenset(pending_plugins)
@@ -244,9 +260,20 @@ class SchedulingQueue:
         changes = self._in_flight.since_popped(uid, entry.profile_name) if counts else None
         self._in_flight.end(uid)
         strategy = self._strategy_after_attempt(entry, changes)
-        self.nominator.add(entry.pod)
+        if not entry.is_observed:
+            self.nominator.add(entry.pod)
         self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE, now)
         return entry.place
+
+    def observe(self, entry: QueuedPod, now: float) -> None:
+        """Let a popped pod of a profile that observes wait for the other scheduler.
+
+        It stays until the pod changes, its profile does, or it is bound or deleted.
+        """
+        if self.entries.get(entry.pod.uid) is entry and entry.place is Place.IN_FLIGHT:
+            entry.pod, entry.queued_at = entry.newest, now
+            self._put(entry, Place.OBSERVED)
+        self._in_flight.end(entry.pod.uid)
 
     def done(self, uid: str) -> None:
         """Stop keeping changes for a pod that passed Permit: nothing can reject it any more."""
@@ -273,7 +300,7 @@ class SchedulingQueue:
                 self._activate(entry, QueueEvent.FORCE_ACTIVATE, now)
             elif entry.place in BACKOFF_Q:
                 self._move_to_active_q(entry, QueueEvent.FORCE_ACTIVATE, now)
-            else:
+            elif entry.place is not Place.OBSERVED:
                 self._in_flight.record(_everything(QueueEvent.FORCE_ACTIVATE), uid=pod.uid)
 
     def rerun_pre_enqueue(self, uid: str, place: Place = Place.GATED) -> None:
@@ -288,9 +315,41 @@ class SchedulingQueue:
         rejected = self._unschedulable_pods.of_profile(profile_name)
         self.backlog.begin(self._requeue_without_hints(rejected, QueueEvent.PROFILE_CHANGE, now))
         self._in_flight.record(_everything(QueueEvent.PROFILE_CHANGE), profile_name=profile_name)
+        if profile_name in self._policy.observing or any(self._observed_counts):
+            self.backlog.begin(self._follow_mode(profile_name, now))
+
+    def hand_over(self, entry: QueuedPod, now: float) -> None:
+        """Enter a pod anew whose profile observes now, or no longer does: nothing of it is void.
+
+        Called with a pod that was popped, or that waits.
+        """
+        uid = entry.pod.uid
+        if self.entries.get(uid) is entry:
+            self._in_flight.end(uid)
+            self.delete(uid)
+            self._enter(entry.newest, entry.profile_name, QueueEvent.PROFILE_CHANGE, now)
+
+    def _follow_mode(self, profile_name: str, now: float) -> Work:
+        """Hand over the pods of a profile that has another mode, and decide observed ones anew."""
+        is_observed = profile_name in self._policy.observing
+        for number, entry in enumerate(list(self.entries.values()), 1):
+            if self.entries.get(entry.pod.uid) is not entry or entry.profile_name != profile_name:
+                if number % _ENTRIES_PER_UNIT == 0:
+                    yield 1
+                continue
+            if entry.is_observed is not is_observed:
+                if entry.place not in IN_FLIGHT:
+                    self.hand_over(entry, now)
+            elif entry.place is Place.OBSERVED:
+                self._activate(entry, QueueEvent.PROFILE_CHANGE, now)
+            yield UNITS_PER_MOVE
 
     def move_to_profile(self, entry: QueuedPod, profile_name: str, now: float) -> None:
         """Let another profile serve a pod that waits; rejections by the former one are void."""
+        if (profile_name in self._policy.observing) is not entry.is_observed:
+            entry.profile_name = profile_name
+            self.hand_over(entry, now)
+            return
         rejected_by, pending = entry.unschedulable_plugins, entry.pending_plugins
         self._set_unschedulable_plugins(entry, NO_PLUGINS, NO_PLUGINS)
         entry.profile_name = profile_name
@@ -299,6 +358,8 @@ class SchedulingQueue:
         if entry.place in UNSCHEDULABLE_PODS:
             strategy = QueueingStrategy.AFTER_BACKOFF
             self._requeue(entry, strategy, QueueEvent.PROFILE_CHANGE, now)
+        elif entry.place is Place.OBSERVED:
+            self._activate(entry, QueueEvent.PROFILE_CHANGE, now)
         else:
             self._passes_pre_enqueue(entry, QueueEvent.PROFILE_CHANGE)
 
@@ -337,11 +398,57 @@ class SchedulingQueue:
         """
         before = now - self.max_unschedulable_seconds
         waiting = self._unschedulable_pods.queued_before(before)
-        forgotten = [entry for entry in waiting if entry.flushed_at < before]
+        # What is observed is decided again by a change alone.
+        forgotten = [each for each in waiting if each.flushed_at < before and not each.is_observed]
         for entry in forgotten:
             entry.flushed_at = now
         work = self._requeue_without_hints(forgotten, QueueEvent.UNSCHEDULABLE_TIMEOUT, now)
         self.backlog.begin(work)
+
+    def flush_due(self, wall_seconds: float, now: float) -> None:
+        """Requeue the rejected pods whose rejection ends by itself at a time that has come.
+
+        `wall_seconds`: the wall clock, in seconds since the epoch. Each pod is requeued once for a
+        time: then its plugin no longer rejects it, or the time is another one.
+        """
+        due = []
+        while self._due and self._due[0][0] <= wall_seconds:
+            due_at, _, entry = heappop(self._due)
+            uid = entry.pod.uid
+            if entry.due_at != due_at or self.entries.get(uid) is not entry:
+                continue
+            if entry.place is Place.IN_FLIGHT:
+                # The attempt began before that time.
+                self._in_flight.record(_everything(QueueEvent.REJECTION_ENDED), uid=uid)
+            else:
+                due.append(entry)
+        if due:
+            work = self._requeue_without_hints(due, QueueEvent.REJECTION_ENDED, now)
+            self.backlog.begin(work)
+
+    @property
+    def has_due(self) -> bool:
+        """Whether `flush_due` may find a pod, now or later."""
+        return bool(self._due)
+
+    @property
+    def next_due(self) -> float:
+        """The wall-clock time of the next `flush_due` that may find a pod; infinite: none will."""
+        return self._due[0][0] if self._due else math.inf
+
+    def _note_due(self, entry: QueuedPod) -> None:
+        """Note when a rejection of an unschedulable pod ends by itself, if that is news.
+
+        Of an observed pod the other scheduler's attempts say when it is decided again.
+        """
+        if entry.is_observed:
+            return
+        due_at = self._policy.rejection_ends_at(
+            entry.profile_name, entry.unschedulable_plugins, entry.pod
+        )
+        if due_at not in {entry.due_at, math.inf}:
+            entry.due_at = due_at
+            heappush(self._due, (due_at, next(self._sequence), entry))
 
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):
@@ -368,19 +475,25 @@ class SchedulingQueue:
             return None
         own = (entry.sort_key, entry.sequence)
         return sum(
-            other.place is Place.ACTIVE and (other.sort_key, other.sequence) < own
+            other.place is Place.ACTIVE
+            and not other.is_observed
+            and (other.sort_key, other.sequence) < own
             for other in self.entries.values()
         )
 
     def counted(self, *places: Place) -> int:
-        """The number of pods in these places."""
-        return sum(self._counts[place] for place in places)
+        """The number of pods in these places, those that are observed among them."""
+        return sum(self._counts[place] + self._observed_counts[place] for place in places)
+
+    def observed(self, *places: Place) -> int:
+        """The number of pods in these places that another scheduler serves."""
+        return sum(self._observed_counts[place] for place in places)
 
     def pending(self) -> Mapping[str, int]:
-        """Pods by the label of `scheduler_pending_pods`."""
+        """Pods by the label of `scheduler_pending_pods`, without those that are observed."""
         return {
             "active": self._counts[Place.ACTIVE],
-            "backoff": self.counted(*BACKOFF_Q),
+            "backoff": sum(self._counts[place] for place in BACKOFF_Q),
             "unschedulable": self._counts[Place.UNSCHEDULABLE],
             "gated": self._counts[Place.GATED],
         }
@@ -392,17 +505,18 @@ class SchedulingQueue:
     def describe(self) -> str:
         """The summary line that kube-scheduler writes on SIGUSR2."""
         return (
-            f"activeQ:{self._counts[Place.ACTIVE]}; backoffQ:{self.counted(*BACKOFF_Q)}; "
+            f"activeQ:{self._counts[Place.ACTIVE]}; backoffQ:{self.pending()['backoff']}; "
             f"unschedulablePods:{self.counted(*UNSCHEDULABLE_PODS)}"
         )
 
     # --- rejected pods on their way back --------------------------------------------------------
     #
-    # Four things requeue a rejected pod. All of them end in `_requeue`, which moves one pod:
+    # Five things requeue a rejected pod. All of them end in `_requeue`, which moves one pod:
     #   a change in the cluster    _requeue_by_hints        if a hint answers Queue
     #   an update of the pod       update                   if a hint answers Queue
     #   the end of its attempt     _strategy_after_attempt  if a hint answers Queue to a change
     #                                                       that came during the attempt
+    #   a rejection that ends      flush_due                when a plugin says that it does
     #   a timeout, a new profile   _requeue_without_hints   always
     #   or too many changes
 
@@ -423,6 +537,26 @@ class SchedulingQueue:
                     self._requeue(entry, strategy, change.name, now)
                     self._moved += 1
                     yield UNITS_PER_MOVE
+
+    def _requeue_by_update(self, entry: QueuedPod, before: PodInfo, now: float) -> None:
+        """Requeue a pod that was updated if a plugin that rejected it answers Queue to that.
+
+        An observed pod that nothing rejected is decided again, whatever changed.
+        """
+        place = entry.place
+        if place in UNSCHEDULABLE_PODS:
+            self._unschedulable_pods.add_or_update(entry)
+        if place is Place.UNSCHEDULABLE:
+            self._note_due(entry)
+        for change in own_changes(before, entry.pod):
+            if place is Place.OBSERVED:
+                self._activate(entry, change.name, now)
+                break
+            strategy = self._unschedulable_pods.strategy_for(entry, change)
+            if strategy is not QueueingStrategy.SKIP:
+                self._requeue(entry, strategy, change.name, now)
+                if entry.place is not place:
+                    break
 
     def _requeue_without_hints(
         self, entries: Sequence[QueuedPod], event: QueueEvent, now: float
@@ -484,6 +618,7 @@ class SchedulingQueue:
 
     def _enter(self, pod: PodInfo, profile_name: str, event: QueueEvent, now: float) -> None:
         entry = self.entries[pod.uid] = QueuedPod(pod, pod, profile_name, now)
+        entry.is_observed = profile_name in self._policy.observing
         self._activate(entry, event, now)
 
     def _move_to_unschedulable_pods(self, entry: QueuedPod, event: str) -> None:
@@ -495,6 +630,7 @@ class SchedulingQueue:
         if self._passes_pre_enqueue(entry, event):
             self._put(entry, Place.UNSCHEDULABLE)
             self._note(entry, "unschedulable", event)
+            self._note_due(entry)
 
     def _activate(self, entry: QueuedPod, event: str, now: float) -> None:
         if self._passes_pre_enqueue(entry, event):
@@ -503,13 +639,15 @@ class SchedulingQueue:
     def _move_to_active_q(self, entry: QueuedPod, event: str, now: float) -> None:
         if entry.initial_attempt_at is None:
             entry.initial_attempt_at = now
-            if entry.pod.details.nominated_node_name:
+            if entry.pod.details.nominated_node_name and not entry.is_observed:
                 # Never tried, it can have no other nomination than its status says.
                 self.nominator.add(entry.pod)
         entry.active_since = now
         self._put(entry, Place.ACTIVE)
         is_retry = entry.attempts > 0
-        if self.group_came_at and (came_at := self._group_came_at(entry)) is not None:
+        if entry.is_observed:
+            sorted_at = now
+        elif self.group_came_at and (came_at := self._group_came_at(entry)) is not None:
             sorted_at = came_at
         elif is_retry and self.nominator.node_of(entry.pod.uid):
             # A node's resources are kept free for it, so that no other pod may pass it.
@@ -558,11 +696,12 @@ class SchedulingQueue:
     def _put(self, entry: QueuedPod, place: Place) -> None:
         """Change `place`, here alone: counts, index and sequence change with it."""
         before, entry.place = entry.place, place
-        self._counts[before] -= 1
-        self._counts[place] += 1
+        counts = self._observed_counts if entry.is_observed else self._counts
+        counts[before] -= 1
+        counts[place] += 1
         # Its item in activeQ or backoffQ, if there is one, is stale from here on.
         entry.sequence = 0
-        if (before is Place.ACTIVE) is not (place is Place.ACTIVE):
+        if (before is Place.ACTIVE) is not (place is Place.ACTIVE) and not entry.is_observed:
             self._fairness.count(entry.pod.namespace, 1 if place is Place.ACTIVE else -1)
         if place in UNSCHEDULABLE_PODS:
             self._unschedulable_pods.add_or_update(entry)
@@ -576,13 +715,15 @@ class SchedulingQueue:
         else:
             entry.sort_key = self._policy.sort_key(entry.pod, sorted_at)
         entry.sequence = next(self._sequence)
-        self._push(ActiveItem(entry.sort_key, entry.sequence, entry))
+        push = self._push_observed if entry.is_observed else self._push
+        push(ActiveItem(entry.sort_key, entry.sequence, entry))
 
     def _push_backoff(self, entry: QueuedPod) -> None:
         entry.sorted_at = entry.queued_at
         entry.sort_key = self._sort_key(entry)
         entry.sequence = next(self._sequence)
-        self._backoff_q.push(entry, self._counts[entry.place])
+        live = self._counts[entry.place] + self._observed_counts[entry.place]
+        self._backoff_q.push(entry, live)
 
     def _sort_key(self, entry: QueuedPod) -> tuple[float, ...]:
         """Return QueueSort's key; among equal pods that were tried, the first to return is first.
@@ -631,7 +772,7 @@ class SchedulingQueue:
             return
         before = entry.rejector_plugins
         entry.unschedulable_plugins, entry.pending_plugins = unschedulable, pending
-        if self._observer is not None:
+        if self._observer is not None and not entry.is_observed:
             after, profile = entry.rejector_plugins, entry.profile_name
             for plugin in before - after:
                 self._observer.rejected(plugin, profile, -1)
@@ -639,7 +780,7 @@ class SchedulingQueue:
                 self._observer.rejected(plugin, profile, 1)
 
     def _note(self, entry: QueuedPod, queue: str, event: str) -> None:
-        if self._observer is not None:
+        if self._observer is not None and not entry.is_observed:
             self._observer.incoming(queue, event)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("pod %s moved to %s by %s", entry.pod.key, queue, event)

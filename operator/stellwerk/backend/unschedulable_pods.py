@@ -18,7 +18,7 @@ from stellwerk.backend.queueing_hints import (
     MatchingHints,
     RejectorPlugins,
 )
-from stellwerk.backend.queueing_policy import QueueObserver
+from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -81,10 +81,12 @@ _SpecKey: TypeAlias = tuple[SchedulingSpec, str]
 class _SameRejectors:
     """The pods that the same plugins rejected."""
 
-    __slots__ = ("by_spec", "hints", "key")
+    __slots__ = ("by_spec", "hints", "is_observed", "key")
 
-    def __init__(self, key: RejectorPlugins, hints: HintsOfPlugins) -> None:
+    def __init__(self, key: RejectorPlugins, hints: HintsOfPlugins, *, is_observed: bool) -> None:
         self.key = key
+        self.is_observed = is_observed
+        """Another scheduler serves them: no metric counts what their hints cost."""
         self.hints = hints
         self.by_spec: dict[_SpecKey, _Bucket] = {}
 
@@ -113,9 +115,14 @@ class UnschedulablePods:
         hints: HintsFor,
         observer: QueueObserver | None = None,
         nominated_node: Callable[[str], str] = lambda _: "",
+        policy: QueueingPolicy | None = None,
     ) -> None:
-        """`nominated_node`: a pod's node by uid. If it changes, the queue adds the entry again."""
+        """`nominated_node`: a pod's node by uid. If it changes, the queue adds the entry again.
+
+        `policy` says which profiles observe; None: none.
+        """
         self._hints = hints
+        self._policy = policy
         self._nominated_node = nominated_node
         self._observer = observer
         self._by_rejectors: dict[RejectorPlugins, _SameRejectors] = {}
@@ -212,6 +219,8 @@ class UnschedulablePods:
         evaluation = HintEvaluation(change, self._observer)
         concerned = [
             (
+                # No metric of kube-scheduler's counts a pod that is observed.
+                HintEvaluation(change, None) if alike.is_observed else evaluation,
                 hints,
                 [
                     bucket
@@ -222,10 +231,10 @@ class UnschedulablePods:
             for alike, hints in self._route(change)
             if alike.by_spec
         ]
-        for hints, buckets in concerned:
+        for evaluating, hints, buckets in concerned:
             for start in range(0, len(buckets), MAX_SPECS_PER_STEP):
                 asked = buckets[start : start + MAX_SPECS_PER_STEP]
-                yield len(asked), _ask_buckets(evaluation, hints, asked)
+                yield len(asked), _ask_buckets(evaluating, hints, asked)
 
     def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> QueueingStrategy:
         """Judge a change for one pod, in the index or not (`isPodWorthRequeuing`)."""
@@ -235,7 +244,8 @@ class UnschedulablePods:
         hints = self._rejected_alike(entry).hints.matching(change, gated=False)
         if hints is None:
             return QueueingStrategy.SKIP
-        return HintEvaluation(change, self._observer).strategy_for(hints, entry.pod)
+        observer = None if entry.is_observed else self._observer
+        return HintEvaluation(change, observer).strategy_for(hints, entry.pod)
 
     def _rejected_alike(self, entry: QueuedPod) -> _SameRejectors:
         key = RejectorPlugins.of(entry)
@@ -246,7 +256,10 @@ class UnschedulablePods:
                     each: alike for each, alike in self._by_rejectors.items() if alike.by_spec
                 }
             hints = HintsOfPlugins(key, self._hints(entry.profile_name))
-            alike = self._by_rejectors[key] = _SameRejectors(key, hints)
+            observing = self._policy.observing if self._policy is not None else ()
+            is_observed = entry.profile_name in observing
+            alike = _SameRejectors(key, hints, is_observed=is_observed)
+            self._by_rejectors[key] = alike
             self._routes.clear()
         return alike
 

@@ -1,9 +1,10 @@
 """The limit of concurrent requests, adapted to the speed of the API server.
 
 `transport` has a limiter for each class of requests, with that class's first, least and largest
-limit. It is also `transport` that takes a slot before each attempt, pauses and retries; a limiter
-gives slots, and lowers its limit at signs of load, such as a 429. `scheduler.binding_tasks`
-separately limits the bindings in progress, and each of them waits here for a slot.
+limit (`Transport.__init__`). It is also `transport` that takes a slot before each attempt, pauses
+and retries; a limiter gives slots, and lowers its limit at signs of load, such as a 429.
+`scheduler.binding_tasks` separately limits the bindings in progress, and each of them waits here
+for a slot.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class AdaptiveLimiter:
         minimum: int = 4,
         maximum: int = 256,
         yields_to: AdaptiveLimiter | None = None,
+        alone: int = 0,
         late_seconds: float = MIN_LATE_SECONDS,
     ) -> None:
         """Start with `initial` slots; the limit stays within `minimum` and `maximum`.
@@ -66,6 +68,9 @@ class AdaptiveLimiter:
             yields_to: a limiter that goes first. While requests wait there, this one lets a request
                 pass for every 64 of those, so that none starves. The best latency of both is what
                 answers are compared with.
+            alone: a limit up to which late answers do not hold requests back while none of
+                `yields_to` is in flight: they delay no binding then, and an API server spends less
+                CPU on each request if it gets several at once.
             late_seconds: below this latency no answer is late; above it, those are that take four
                 times the best of the last minute.
 
@@ -78,6 +83,7 @@ class AdaptiveLimiter:
         self._minimum = minimum
         self._maximum = maximum
         self._yields_to = yields_to
+        self._alone = alone
         self._yielding: list[AdaptiveLimiter] = []
         if yields_to is not None:
             yields_to.yielded_by(self)
@@ -168,7 +174,7 @@ class AdaptiveLimiter:
         self._in_flight -= 1
         self.served += 1
         late = self._latency.add(now_seconds - started_at_seconds, now_seconds)
-        if overloaded or late:
+        if overloaded or (late and not self._delays_nobody):
             # One decrease per round trip: requests sent before it do not show its effect.
             if started_at_seconds > self._decreased_at:
                 self._decreased_at = now_seconds
@@ -185,6 +191,11 @@ class AdaptiveLimiter:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(error())
+
+    @property
+    def _delays_nobody(self) -> bool:
+        other = self._yields_to
+        return other is not None and not other.in_flight and self._limit < self._alone
 
     def _take(self) -> None:
         self._in_flight += 1

@@ -80,9 +80,7 @@ class ConnectionPool:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._fence = fence or open_fence()
         self._prefix = url.raw_path.rstrip("/")
-        self._headers = (
-            f"Host: {url.authority}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
-        )
+        self._headers = f"Host: {url.authority}\r\nUser-Agent: {user_agent}\r\n"
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
 
@@ -93,6 +91,7 @@ class ConnectionPool:
         *,
         body: bytes,
         content_type: str,
+        accept: str,
         authorization: str | None,
         timeout_seconds: float,
         fenced_act: str | None = None,
@@ -109,7 +108,8 @@ class ConnectionPool:
         credentials = f"Authorization: {authorization}\r\n" if authorization else ""
         head = (
             f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._headers}{credentials}"
-            f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"Accept: {accept}\r\nContent-Type: {content_type}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
         )
         connection = self._take() or await self._connect()
         try:

@@ -17,7 +17,7 @@ JITTER_FACTOR: Final = 1.2
 _MIN_CALL_SECONDS: Final = 1.0
 """Shortest time limit of a request about the lease, whatever the renew deadline is."""
 KUBE_SCHEDULER_LEASE: Final = ("kube-system", "kube-scheduler")
-"""Namespace and name of the lease that kube-scheduler takes unless it is told another one."""
+"""Namespace and name of kube-scheduler's lease, unless its configuration names another."""
 
 
 @dataclass(frozen=True, slots=True)

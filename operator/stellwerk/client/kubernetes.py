@@ -32,6 +32,7 @@ from stellwerk_kube.errors import (
     UnreachableError,
 )
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.protobuf import event_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -250,6 +251,14 @@ class KubernetesClient(ClusterClient, EventSink):
         """
         return self._transport.stream(path)
 
+    def lines(self, path: str) -> AsyncGenerator[bytes]:
+        """Give the lines of a text, such as the counters of /metrics.
+
+        Raises:
+            ApiError: it was refused, or broke.
+        """
+        return self._transport.stream(path)
+
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[Items, str]:
         """Return all items of a collection, read in pages, and its resourceVersion.
@@ -318,9 +327,15 @@ class KubernetesClient(ClusterClient, EventSink):
             ApiError: it was refused.
         """
         path = f"{_EVENTS}/{quote(namespace, safe='')}/events"
-        await self._transport.send(
-            ApiRequest("POST", path, event, class_=RequestClass.EVENTS, wants_answer=False)
+        request = ApiRequest(
+            "POST",
+            path,
+            event,
+            protobuf=event_body,
+            class_=RequestClass.EVENTS,
+            wants_answer=False,
         )
+        await self._transport.send(request)
 
     @override
     async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:

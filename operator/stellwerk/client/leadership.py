@@ -4,6 +4,7 @@
 that loses the lease ends, as kube-scheduler does: what it has assumed, queued and counted was true
 under the lease only, and a new process reads it all from the API within seconds. Invariant:
 `leading` is set at most once, and the lease is released only after the last write was answered.
+The writes of a process that has lost the lease are stopped by `connection.Fence`.
 """
 
 from __future__ import annotations

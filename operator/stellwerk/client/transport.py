@@ -34,6 +34,7 @@ from stellwerk_kube.errors import (
     Unavailable,
     api_error,
 )
+from stellwerk_kube.protobuf import PROTOBUF, read_status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from stellwerk_kube.clock import Clock
 
 JSON: Final = "application/json"
+_PROTOBUF: Final = f"{PROTOBUF}, {JSON}"
+"""The Accept header of a request in protobuf."""
 _REPORTS_LATE_SECONDS: Final = 0.01
 """Latency above which conditions and events are late. A binding that is sent then would wait as
 long in the API server, so they give way earlier than MIN_LATE_SECONDS."""
@@ -94,6 +97,9 @@ class ApiRequest(NamedTuple):
     content_type: str = JSON
     accept: str = ""
     """The Accept header; empty: JSON."""
+    protobuf: Callable[[Mapping[str, Any]], bytes] | None = None
+    """The encoder of the body as protobuf, for a request that wants no answer. A server that does
+    not take protobuf is sent JSON."""
     class_: RequestClass = RequestClass.OTHER
     wants_answer: bool = True
     """False if the body of a success holds nothing of use: parsing it is spared."""
@@ -130,6 +136,8 @@ class Transport:
             timeout=self._timeout(retry.timeout_seconds), traces=fence_traces(fence)
         )
         self._credentials = credentials
+        self._takes_protobuf = True
+        """Whether the server has not refused a body in protobuf yet."""
         self._pool = ConnectionPool(
             credentials.server,
             ssl_context=credentials.ssl_context,
@@ -151,8 +159,8 @@ class Transport:
         )
         self._limiters = {
             RequestClass.SCHEDULING: scheduling,
-            RequestClass.REPORTS: behind(initial=8, maximum=32),
-            RequestClass.EVENTS: behind(initial=16, maximum=64),
+            RequestClass.REPORTS: behind(initial=8, alone=8, maximum=32),
+            RequestClass.EVENTS: behind(initial=16, alone=16, maximum=64),
         }
         for each, limiter in self._limiters.items():
             metrics.concurrency_limit.labels(each.value).set_function(limiter.current_limit)
@@ -173,7 +181,7 @@ class Transport:
         if self.allowed_writes is not None:
             act = request.act or f"{request.method} {request.path}"
             self.allowed_writes.check(request.method, request.path, request.body, act)
-        wire = _Wire.of(request)
+        wire = _Wire.of(request, protobuf=self._takes_protobuf)
         last = attempts or self._retry.attempts
         give_up_at_seconds = self._clock.monotonic() + self._retry.patience_seconds
         attempt = 1
@@ -182,6 +190,11 @@ class Transport:
             try:
                 return await self._attempt(wire, self._limiters.get(request.class_))
             except ApiError as error:
+                if error.status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE and wire.accept == _PROTOBUF:
+                    # The server has not read the body: the next attempt is the first one again.
+                    self._takes_protobuf = False
+                    wire = _Wire.of(request, protobuf=False)
+                    continue
                 error.earlier = earlier
                 delay_seconds = self._delay_seconds(error, attempt)
                 if attempt >= last or delay_seconds is None:
@@ -319,6 +332,7 @@ class Transport:
                 wire.path,
                 body=body,
                 content_type=wire.content_type,
+                accept=wire.accept or JSON,
                 authorization=authorization,
                 timeout_seconds=self._retry.timeout_seconds,
                 fenced_act=wire.fenced_act,
@@ -378,7 +392,16 @@ class _Wire(NamedTuple):
         return headers | ({"Accept": self.accept} if self.accept else {})
 
     @classmethod
-    def of(cls, request: ApiRequest) -> _Wire:
+    def of(cls, request: ApiRequest, *, protobuf: bool) -> _Wire:
+        """Encode a request; in protobuf if the server takes it and the request has an encoder."""
+        body, content_type, accept = request.body, request.content_type, request.accept
+        if body is None:
+            encoded = None
+        elif protobuf and request.protobuf is not None:
+            encoded, content_type, accept = request.protobuf(body), PROTOBUF, _PROTOBUF
+        else:
+            # Manifests that are constants are read-only mappings, which orjson knows not.
+            encoded = orjson.dumps(body, default=dict)
         act = request.act or f"{request.method} {request.path}"
         fenced = (
             request.fenced and request.method != "GET" and request.class_ is not RequestClass.EVENTS
@@ -386,14 +409,13 @@ class _Wire(NamedTuple):
         return cls(
             request.method,
             request.path,
-            # Manifests that are constants are read-only mappings, which orjson knows not.
-            None if request.body is None else orjson.dumps(request.body, default=dict),
-            request.content_type,
+            encoded,
+            content_type,
             act,
             fenced or request.class_ is not RequestClass.OTHER,
             request.wants_answer,
             act if fenced else None,
-            request.accept,
+            accept,
         )
 
 
@@ -436,8 +458,8 @@ def _parsed(act: str, status: int, content: bytes) -> dict[str, Any]:
 def _refusal(act: str, status: int, content: bytes, retry_after: str | None) -> ApiError:
     """Translate an answer that is an error; the API sends a Status, proxies send text."""
     try:
-        body = orjson.loads(content)
-    except orjson.JSONDecodeError:
+        body = read_status(content) or orjson.loads(content)
+    except ValueError:  # neither protobuf nor JSON
         body = None
     if not isinstance(body, dict):
         text = content[:200].decode(errors="replace").strip()

@@ -34,7 +34,13 @@ QUEUES: Final[Mapping[Place, str]] = {
     Place.GATED: "unschedulablePods (gated)",
     Place.IN_FLIGHT: "being decided",
     Place.BINDING: "being bound",
+    Place.OBSERVED: "observed",
 }
+
+
+def queue_name(entry: QueuedPod) -> str:
+    """The queue of a pod; one that is observed waits for the other scheduler, wherever it is."""
+    return QUEUES[Place.OBSERVED] if entry.is_observed else QUEUES.get(entry.place, "none")
 
 
 def binding_facts(
@@ -84,12 +90,12 @@ def queue_facts(world: World, entry: QueuedPod) -> QueueFacts:
     """The facts of one pod."""
     plugins = sorted(entry.rejector_plugins)
     return QueueFacts(
-        queue=QUEUES.get(entry.place, "none"),
+        queue=queue_name(entry),
         since=at(world.clock, entry.queued_at),
         attempts=entry.attempts,
         unschedulable_attempts=entry.unschedulable_count,
         consecutive_errors=entry.consecutive_errors,
-        position=world.queue.position(entry.pod.uid) if entry.place is Place.ACTIVE else None,
+        position=None if entry.is_observed else world.queue.position(entry.pod.uid),
         next_retry=_next_retry(world, entry),
         gated_by=entry.gating_plugin or None,
         rejected_by=plugins or None,
@@ -101,9 +107,12 @@ def _next_retry(world: World, entry: QueuedPod) -> str | None:
     """The time at which the pod is tried again at the latest; None: not known."""
     if entry.place in BACKOFF_Q and entry.backoff_expiration:
         return at(world.clock, entry.backoff_expiration)
-    if entry.place is Place.UNSCHEDULABLE:
+    if entry.place is Place.UNSCHEDULABLE and not entry.is_observed:
         # Whatever the hints miss, the flush of unschedulable pods finds.
-        return at(world.clock, entry.queued_at + world.queue.max_unschedulable_seconds)
+        flushed = entry.queued_at + world.queue.max_unschedulable_seconds
+        clock = world.clock
+        left = entry.due_at - clock.now().timestamp()
+        return at(clock, min(flushed, clock.monotonic() + left) if left > 0 else flushed)
     return None
 
 

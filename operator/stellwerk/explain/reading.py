@@ -9,31 +9,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.pod import (
     OtherNodes,
-    PlacementNow,
     PodExplanation,
-    RankedNode,
-    RecomputedExplanation,
-    ScoreFields,
 )
 from stellwerk.answers.queue import UnboundPod, UnboundPods
 from stellwerk.explain.attempt import EXTENDERS_NOT_ASKED
 from stellwerk.explain.lists.page import PodsAsked, controller_of, natural_order
 from stellwerk.explain.lists.queue import scheduled_message
+from stellwerk.explain.placement_now import placement, with_placement_now
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.queue_facts import at
 from stellwerk.explain.records import (
     MAX_SHOWN_NODES,
-    kept_score,
     node_names,
     refusals_of_extenders,
-    score_at,
 )
-from stellwerk.explain.report import Explanations, explain_attempt, reasons_of
+from stellwerk.explain.report import Explanations, reasons_of
 from stellwerk.explain.steps import Steps, on_fork
 from stellwerk.framework.diagnosis import fit_error
 from stellwerk.framework.types import Code, PluginFailure
@@ -62,7 +55,11 @@ def _as_read(explanations: Explanations, steps: Steps[PodExplanation]) -> Steps[
     found = yield from steps
     world = explanations.world
     if found.state == "bound":
-        return (yield from _bound(world, replace(found, note=NOT_SEEN)))
+        bound = world.cache.pod(found.uid or "")
+        found = replace(found, note=NOT_SEEN)
+        if bound is not None and world.profiles.of(bound) is None:
+            return replace(found, reason=_no_profile(world, bound))
+        return (yield from with_placement_now(world, found))
     # The queue of the operator that was filled for this answer says nothing about the scheduler's.
     found = replace(found, queue=None, last_attempt=None, last_preemption=None)
     pod = _waiting_pod(explanations, found)
@@ -114,92 +111,7 @@ def held_back(pod: PodInfo, profile: ServedProfile) -> tuple[str, str] | None:
     return None
 
 
-# --- a bound pod ----------------------------------------------------------------------------------
-
-
-def _bound(world: World, found: PodExplanation) -> Steps[PodExplanation]:
-    """The explanation with the node that the pod would get if it came now."""
-    pod = world.cache.pod(found.uid or "")
-    if pod is None or pod.terminating:
-        return found
-    if world.profiles.of(pod) is None:
-        return replace(found, reason=_no_profile(world, pod))
-    recomputed = yield from on_fork(world, lambda fork: _placed_now(fork, world, pod))
-    if recomputed is None:
-        return found
-    now, placement = recomputed
-    return replace(
-        found,
-        verdicts=now.verdicts,
-        devices=found.devices or now.devices,
-        gpus=found.gpus or now.gpus,
-        would_get_node=now.would_get_node,
-        tied=now.tied,
-        tied_nodes=now.tied_nodes,
-        would_wait=now.would_wait,
-        preemption=now.preemption,
-        would_fit=now.would_fit,
-        plugins=now.plugins,
-        left_out=now.left_out,
-        placement_now=placement,
-    )
-
-
-def _placed_now(
-    fork: World, live: World, pod: PodInfo
-) -> Steps[tuple[RecomputedExplanation, PlacementNow | None] | None]:
-    profile = fork.profiles.of(pod)
-    if profile is None:
-        return None
-    own_node = pod.node_name
-    unbound = pod.with_node("")
-    now, tried = yield from explain_attempt(fork, unbound, profile, live)
-    decision = None if tried is None else tried.decision
-    if tried is None or decision is None:
-        return now, None
-    return now, _placement(decision, tried.node_name, own_node)
-
-
-def _placement(decision: Decision, node_name: str, own_node: str) -> PlacementNow | None:
-    """The best nodes of a decision with their points; None: it chose none."""
-    if not decision.node_name:
-        return None
-    search = decision.search
-    return PlacementNow(
-        node=node_name,
-        nodes=search.snapshot.node_count,
-        feasible=decision.feasible,
-        tied=1 if decision.best is None else len(decision.best),
-        best=_ranked(decision, own_node),
-    )
-
-
-def _ranked(decision: Decision, own_node: str) -> list[RankedNode]:
-    scores, total = decision.scores, decision.total
-    if scores is None or total is None:
-        return []
-    order = np.argsort(-total, kind="stable")
-    positions = order[:MAX_SHOWN_NODES]
-    names = list(node_names(decision.search, scores, positions))
-    if own_node not in names:
-        rest = order[MAX_SHOWN_NODES:]
-        others = list(node_names(decision.search, scores, rest))
-        if own_node in others:
-            positions = np.append(positions, rest[others.index(own_node)])
-            names.append(own_node)
-    kept = [kept_score(each, positions) for each in scores.by_plugin]
-    found = []
-    for position, (name, points) in enumerate(zip(names, total[positions].tolist(), strict=True)):
-        by_plugin = {}
-        for score in kept:
-            plugin, weight, *_ = score
-            raw, normalized = score_at(score, position)
-            by_plugin[plugin] = ScoreFields(
-                raw=raw, normalized=normalized, weighted=normalized * weight
-            )
-        rank = 1 + int((total > points).sum())
-        found.append(RankedNode(node=name, rank=rank, total=points, scores=by_plugin))
-    return found
+# --- the extenders' word -------------------------------------------------------------------------
 
 
 def after_extenders(found: PodExplanation, decision: Decision, clock: Clock) -> PodExplanation:
@@ -217,9 +129,9 @@ def after_extenders(found: PodExplanation, decision: Decision, clock: Clock) -> 
     if decision.scores is not None and decision.best is not None and len(decision.best) > 1:
         tied = node_names(decision.search, decision.scores, decision.best)
     message = None if decision.failure is None else decision.failure.message
-    placement = found.placement_now
-    if placement is not None:
-        placement = _placement(decision, decision.node_name, found.node or "")
+    placement_now = found.placement_now
+    if placement_now is not None:
+        placement_now = placement(decision, decision.node_name, found.node or "")
     return replace(
         found,
         left_out=left_out or None,
@@ -228,7 +140,7 @@ def after_extenders(found: PodExplanation, decision: Decision, clock: Clock) -> 
         tied=len(tied) or None,
         tied_nodes=list(tied[:MAX_SHOWN_NODES]) or None,
         would_wait=found.would_wait or (message if others is not None else None),
-        placement_now=placement,
+        placement_now=placement_now,
     )
 
 

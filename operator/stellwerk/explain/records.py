@@ -151,6 +151,8 @@ class DecisionRecord:
     """About what it holds in memory."""
     release: PatchRelease
     """The release that the decision followed."""
+    remarks: tuple[str, ...] = ()
+    """As `CycleState.remarks`."""
 
     @property
     def key(self) -> str:
@@ -262,6 +264,7 @@ class DecisionRecords:
             self._why(search, others, now) if others and not search.nominated else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
             search.profile.compatibility.version,
+            found.state.remarks,
         )
 
     def put(self, record: DecisionRecord) -> None:

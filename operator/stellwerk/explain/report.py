@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from stellwerk.answers.gpus import GpusOfPod
-from stellwerk.answers.observed import ObservedProfile
+from stellwerk.answers.observed import ObservedComparison, ObservedProfile
 from stellwerk.answers.pod import (
     DecisionFields,
     DevicesOfPod,
@@ -85,6 +85,12 @@ _MIN_SIMILARITY: Final = 0.6
 """Similarity, from 0 to 1, from which a schedulerName counts as misspelt: difflib's default."""
 
 
+NOT_COMPARED: Final = (
+    "its binding was not compared: it was bound before observing began, or the comparison is no "
+    "longer kept"
+)
+
+
 class Unserved(Protocol):
     """Tells pods that no scheduler serves from those of other schedulers."""
 
@@ -121,6 +127,8 @@ class Explanations:
     """Limit on the complexity of supposed pods and profiles, as of those from the API."""
     observed: Callable[[int], Iterable[ObservedProfile]] = lambda _: ()
     """Gives every observed profile, with up to this number of its last comparisons."""
+    comparison_of: Callable[[PodInfo], ObservedComparison | None] = lambda _: None
+    """Gives the comparison of a pod that an observed scheduler has bound; None: none is kept."""
 
     def pod(self, namespace: str, name: str) -> Steps[PodExplanation] | None:
         """Explain a pod; None: there is none of that name."""
@@ -150,6 +158,11 @@ class Explanations:
             preempted=victim if victim is not None and victim.node == pod.node_name else None,
         )
         record = self.records.of(pod.uid)
+        observing = self._observing(pod)
+        if observing and (record is None or record.node_name != pod.node_name):
+            compared = self.comparison_of(pod)
+            note = None if compared is not None else NOT_COMPARED
+            return replace(result, observing=observing, comparison=compared, note=note)
         if record is None or record.node_name != pod.node_name:
             note = "this replica did not make the decision, or no longer keeps it"
             return replace(result, note=note)
@@ -162,6 +175,11 @@ class Explanations:
         if profile is not None and record.scheduler_name != pod.spec.scheduler_name:
             result = replace(result, selected_by=profile.loaded.name)
         return replace(result, decision=self._record(record))
+
+    def _observing(self, pod: PodInfo) -> str | None:
+        """The schedulerName of an observed pod; None: no profile observes it."""
+        profile = self.world.profiles.of(pod)
+        return profile.scheduler_name if profile is not None and profile.observes else None
 
     def _refused(self, pod: PodInfo) -> OtherNodes | None:
         refused = self.records.refused(pod.uid)
@@ -185,6 +203,7 @@ class Explanations:
             feasible=record.feasible,
             tied=record.tied,
             nominated=record.nominated,
+            remarks=list(record.remarks) or None,
             best=[_ranked(record, position) for position in record.ranked()],
             others=None if why is None else self._others(why),
         )
@@ -208,6 +227,10 @@ class Explanations:
             last_preemption=self._last_preemption(pod),
             refused_by_extenders=self._refused(pod),
         )
+        if observing := self._observing(pod):
+            # The condition is the other scheduler's, and so are its attempts.
+            said = scheduled_message(pod) or None
+            result = replace(result, observing=observing, scheduler_said=said, last_attempt=None)
         assumed, stage = world.cache.assumed_pods.get(pod.uid), self.binding(pod.uid)
         if assumed is not None and stage is not None:
             # It has its node: nothing is to be found out about others, and on this one it counts.

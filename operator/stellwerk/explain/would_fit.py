@@ -150,7 +150,8 @@ class AlikeProofs:
                     # Beside amounts "1 more" could be one more of these.
                     words += " node" if left == 1 else " nodes"
             else:
-                words = _with_or(words, named)
+                # The last of the names stands after "or", in place of the comma.
+                words = f"{words[: -len(named[-1]) - 2]} or {named[-1]}"
         elif len(self.proof.changes) == 1 and isinstance(self.proof.changes[0], Tolerate):
             count = self.proof.node_count
             words += f" → {count} node{'s' if count != 1 else ''}"
@@ -201,11 +202,6 @@ def _alternative(first: Proof, other: Proof) -> str:
         amounts = "" if same else f"{amounts_text(dict(change.amounts))} {preposition} "
         return f"{amounts}{change.target}"
     return change.target
-
-
-def _with_or(words: str, named: Sequence[str]) -> str:
-    last = named[-1]
-    return f"{words[: -len(last) - 2]} or {last}"
 
 
 # --- the search -----------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from stellwerk.framework.interface import (
     PreScorePlugin,
     ProposePlugin,
     QueueSortPlugin,
+    ReadsTime,
     ReservePlugin,
     ScorePlugin,
 )
@@ -175,6 +176,9 @@ NORMALIZE_SCORE: Final[Extensions[NormalizeScorePlugin]] = Extensions(
 )
 COUNTS_ROOM: Final[Extensions[CountsRoom]] = Extensions(CountsRoom, ("counted_resources",))
 ADMITS_VICTIMS: Final[Extensions[AdmitsVictims]] = Extensions(AdmitsVictims, ("admits_victim",))
+READS_TIME: Final[Extensions[ReadsTime]] = Extensions(
+    ReadsTime, ("reads_time", "rejection_ends_at")
+)
 ORDERS_VICTIMS: Final[Extensions[OrdersVictims]] = Extensions(OrdersVictims, ("victim_order",))
 EXPLAIN: Final[Extensions[ExplainPlugin]] = Extensions(ExplainPlugin, ("explain",))
 PROPOSE: Final[Extensions[ProposePlugin]] = Extensions(ProposePlugin, ("propose",))

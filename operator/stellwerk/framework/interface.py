@@ -271,6 +271,23 @@ class AdmitsVictims(PostFilterPlugin, Protocol):
         ...
 
 
+class ReadsTime(Plugin, Protocol):
+    """A plugin whose rejections may end by themselves, because it reads `Handle.moment`.
+
+    The queue asks it about pods that it has rejected, and tries these again when they are due.
+    """
+
+    reads_time: bool
+    """False: its arguments make nothing depend on the time, and it is not asked."""
+
+    def rejection_ends_at(self, pod: PodInfo) -> float | None:
+        """Return the time from which on the pod is not rejected for the same reason.
+
+        In seconds since the epoch, by the wall clock; None: time alone does not end the rejection.
+        """
+        ...
+
+
 class OrdersVictims(PostFilterPlugin, Protocol):
     """A PostFilter plugin whose arguments order pods of equal priority.
 

@@ -588,6 +588,10 @@ def _check_bool(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> bool:
     return _of_kind(answer, bool)
 
 
+def _check_time(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> float | None:
+    return None if answer is None else _of_kind(answer, float)
+
+
 def _check_victim_order(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> VictimOrder:
     return _of_kind(answer, VictimOrder)
 
@@ -627,6 +631,7 @@ _CHECKS_BESIDE_POINTS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType
         "normalize": ("ScoreExtensionNormalize", _check_scores),
         "counted_resources": ("CountsRoom", _check_names),
         "admits_victim": ("AdmitsVictims", _check_bool),
+        "rejection_ends_at": ("ReadsTime", _check_time),
         "victim_order": ("OrdersVictims", _check_victim_order),
         "scored_resources": (PLACEMENT_SCORE.label, _check_names),
     }

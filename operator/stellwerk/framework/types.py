@@ -357,6 +357,7 @@ class CycleState:
         "point_runs",
         "preemption_asked",
         "preemption_obstacle",
+        "remarks",
         "sampled",
         "shares_volumes",
         "skipped_filters",
@@ -379,6 +380,8 @@ class CycleState:
         self.moment_seconds: float | None = None
         """The wall-clock time as of which the attempt is made, in seconds since the epoch; None:
         nothing has read it. `Handle.moment` reads it."""
+        self.remarks: tuple[str, ...] = ()
+        """Sentences that the explanation of the decision adds, without a full stop."""
         self.broken_filter: Status | None = None
         """An error of a costly filter for a node that all others pass; it ends the attempt."""
         self.skipped_filters: set[str] = set()

@@ -1,11 +1,12 @@
 """Delivers the objects of one kind to WatchHandlers: each change once, each deletion, whole lists.
 
 `lifecycle` makes one Delivery for each row of WATCHED. A Reflector calls `deliver` for the events
-of a watch and `listed` for the items of a list, and marks where the list begins and ends. A
-Delivery makes a watch safe for a cache: it reports deletions that no watch event reported, drops
-repeated events, applies a list only when it is complete, and retries an object whose handling
-failed. Invariant: `known` holds exactly the objects that the handlers have received and not seen
-deleted, except objects that cannot be read.
+of a watch and `listed` for the items of a list, and marks where the list begins and ends; the
+Delivery passes each to `handle_event`, and that to `EventHandlers`. A Delivery makes a watch safe
+for a cache: it reports deletions that no watch event reported, drops repeated events, applies a
+list only when it is complete, and retries an object whose handling failed. Invariant: `known` holds
+exactly the objects that the handlers have received and not seen deleted, except objects that cannot
+be read.
 """
 
 from __future__ import annotations

@@ -166,6 +166,24 @@ class PodInfo:
         return self.details.conditions
 
     @property
+    def unscheduled_since_seconds(self) -> float | None:
+        """Time since when it waits for a node: lastTransitionTime of its PodScheduled=False.
+
+        Seconds since the epoch, which survive a restart of the scheduler. None: it was not refused
+        yet, is gated, or has a node.
+        """
+        for condition in self.details.conditions:
+            if condition.get("type") == "PodScheduled":
+                is_refused = condition.get("status") == "False"
+                if not is_refused or condition.get("reason") == SCHEDULING_GATED:
+                    return None
+                try:
+                    return parse_moment(condition.get("lastTransitionTime")).timestamp()
+                except ValueError:
+                    return None
+        return None
+
+    @property
     def is_ready(self) -> bool:
         """Whether its condition Ready is True."""
         return self.details.is_ready
@@ -255,6 +273,9 @@ class PodInfo:
         nominated.details = replace(self.details, nominated_node_name=node_name)
         return nominated
 
+
+SCHEDULING_GATED: Final = "SchedulingGated"
+"""The reason of PodScheduled=False while a pod has scheduling gates; the API server writes it."""
 
 _fields: Final = attrgetter(*PodInfo.__slots__)
 

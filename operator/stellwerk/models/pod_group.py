@@ -266,7 +266,7 @@ class GroupAnnotations:
 
 
 _NO_ANNOTATIONS: Final = GroupAnnotations((), (), {}, None, False, "", ())  # noqa: FBT003
-"""What most groups have; shared, because it is immutable."""
+"""Annotations of most groups: none. They share it, because it is immutable."""
 
 
 def parse_group_annotations(annotations: Mapping[str, str]) -> GroupAnnotations:

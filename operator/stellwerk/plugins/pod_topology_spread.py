@@ -3,7 +3,10 @@
 Filter compares each domain with the emptiest one, score prefers emptier domains; both look up
 tables by domain. Invariant: verdicts and scores are those of kube-scheduler v1.36, terminating
 pods not counted; so are the answers of the queueing hints, at the end of the module
-(`isSchedulableAfterPodChange`, `isSchedulableAfterNodeChange`).
+(`isSchedulableAfterPodChange`, `isSchedulableAfterNodeChange`). With `giveWayAfterSeconds` the
+DoNotSchedule constraints of a pod that has waited for so long are taken for ScheduleAnyway at every
+point, as if the pod had been written so: which of the two they are is asked in PreFilter and
+PreScore, at the moment of the attempt, and nothing is kept from one attempt to the next.
 """
 
 import math
@@ -16,6 +19,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 from typing_extensions import override
 
+from stellwerk.answers.pod import PluginFacts
 from stellwerk.framework.changes import Change, EditPod
 from stellwerk.framework.events import (
     QUEUE,
@@ -33,12 +37,14 @@ from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
+    ExplainPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
     ProposePlugin,
+    ReadsTime,
     Reuse,
     ScorePlugin,
 )
@@ -56,6 +62,8 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.node_eligibility import NodeEligibility
 from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
 from stellwerk.plugins.pairwise.spread_constraints import (
+    SCHEDULE_ANYWAY,
+    Constraints,
     SpreadConstraints,
     TopologySpreadConstraint,
     topology_labels,
@@ -132,7 +140,9 @@ class PodTopologySpread(
     ScorePlugin,
     NormalizeScorePlugin,
     EnqueueExtensions,
+    ExplainPlugin,
     ProposePlugin,
+    ReadsTime,
 ):
     """Filters by DoNotSchedule constraints, scores by ScheduleAnyway ones."""
 
@@ -145,9 +155,54 @@ class PodTopologySpread(
         self._counts = handle.snapshot.pair_counts
         self._topology = handle.snapshot.topology
         self._eligibility = NodeEligibility(handle.snapshot)
-        self._constraints = SpreadConstraints(
-            args or PodTopologySpreadArgs(), self._counts, handle.objects, handle.compatibility
+        args = args or PodTopologySpreadArgs()
+        given = (args, self._counts, handle.objects, handle.compatibility)
+        self._constraints = SpreadConstraints(*given)
+        self._handle = handle
+        self._give_way_after_seconds = args.give_way_after_seconds
+        self.reads_time = args.give_way_after_seconds > 0
+        self._given_way = (
+            SpreadConstraints(*given, gives_way=True) if self.reads_time else self._constraints
         )
+
+    # --- constraints that give way --------------------------------------------------------------
+
+    @override
+    def rejection_ends_at(self, pod: PodInfo) -> float | None:
+        since = pod.unscheduled_since_seconds
+        if since is None or not self._constraints.of(pod).hard:
+            return None
+        return since + self._give_way_after_seconds
+
+    def _now(self, state: CycleState, pod: PodInfo) -> Constraints:
+        """The pod's constraints in this attempt; all are soft once they have given way."""
+        found = self._constraints.of(pod)
+        if not self.reads_time or not found.hard:
+            return found
+        ends_at = self.rejection_ends_at(pod)
+        if ends_at is None or self._handle.moment(state) < ends_at:
+            return found
+        return self._given_way.of(pod)
+
+    @override
+    def explain(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PluginFacts | None:
+        hard = self._constraints.of(pod).hard
+        if not self.reads_time or not hard:
+            return None
+        ends_at, after = self.rejection_ends_at(pod), self._give_way_after_seconds
+        names = ", ".join(dict.fromkeys(each.topology_key for each in hard))
+        spread = f"DoNotSchedule over {names}"
+        fields: dict[str, str | int | float | bool | Sequence[str]] = {"giveWayAfterSeconds": after}
+        if ends_at is None:
+            line = f"{spread} gives way {after} s after the pod is first refused"
+            return PluginFacts(lines=(line,), fields=fields)
+        left = ends_at - self._handle.moment(state)
+        fields["givesWayInSeconds"] = max(0, math.ceil(left))
+        if left > 0:
+            line = f"{spread} gives way in {math.ceil(left)} s, to ScheduleAnyway"
+        else:
+            line = f"{spread} has given way {math.floor(-left)} s ago, and counts as ScheduleAnyway"
+        return PluginFacts(lines=(line,), fields=fields)
 
     # --- filter ---------------------------------------------------------------------------------
 
@@ -155,12 +210,24 @@ class PodTopologySpread(
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         if not pod.spec.spread_constraints and not self._constraints.hard_defaults:
             return SKIP_FILTER
-        hard = self._constraints.of(pod).hard
+        constraints = self._now(state, pod)
+        hard = constraints.hard
         if not hard:
+            if constraints is not self._constraints.of(pod):
+                state.remarks = (*state.remarks, self._remark(pod))
             return SKIP_FILTER
         checks = tuple(self._check(pod, constraint) for constraint in hard)
         state.write(_NAME, _FilterState(checks, DeltaTracker(_measure(hard))))
         return GO_ON
+
+    def _remark(self, pod: PodInfo) -> str:
+        """The sentence on a decision for which hard constraints have given way."""
+        hard = self._constraints.of(pod).hard
+        names = ", ".join(dict.fromkeys(each.topology_key for each in hard))
+        return (
+            f"DoNotSchedule over {names} counted as ScheduleAnyway: the pod had waited for "
+            f"{self._give_way_after_seconds} s"
+        )
 
     def _check(self, pod: PodInfo, constraint: TopologySpreadConstraint) -> _Check:
         topology = self._topology(constraint.topology_key)
@@ -189,7 +256,7 @@ class PodTopologySpread(
 
     @override
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
-        constraints = self._constraints.of(pod)
+        constraints = self._now(state, pod)
         if not constraints.soft or not nodes.snapshot.node_count:
             return SKIP
         ignored = None
@@ -404,7 +471,7 @@ def _rounded(score: FloatColumn) -> IntColumn:
 def _without_constraint(index: int) -> Callable[[PodInfo], PodInfo]:
     def edit(pod: PodInfo) -> PodInfo:
         constraints = list(pod.spec.spread_constraints)
-        constraints[index] = replace(constraints[index], when_unsatisfiable="ScheduleAnyway")
+        constraints[index] = replace(constraints[index], when_unsatisfiable=SCHEDULE_ANYWAY)
         return replace(pod, spec=replace(pod.spec, spread_constraints=tuple(constraints)))
 
     return edit

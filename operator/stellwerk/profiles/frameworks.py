@@ -14,6 +14,7 @@ from dataclasses import replace
 from pydantic import BaseModel
 
 from stellwerk.framework.handle import RandomNumbers, Services
+from stellwerk.framework.offline import offline_services
 from stellwerk.metrics import Metrics
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.profiles.spec.plugin_description import ExtensionPoint
@@ -23,6 +24,22 @@ from stellwerk.world.profiles import ProfileActivity, RecordedRandom, ServedProf
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
+
+
+def reading_services(services: Services) -> Services:
+    """The services of plugins that may write nothing, and whose pods no metric counts."""
+    offline = offline_services(
+        services.snapshot, services.objects, services.nominations, services.random, services.now
+    )
+    return replace(
+        offline,
+        now_seconds=services.now_seconds,
+        pods_on=services.pods_on,
+        guard=services.guard,
+        worker=services.worker,
+        pod_groups=services.pod_groups,
+        sources=services.sources,
+    )
 
 
 class ProfileFrameworks:
@@ -38,6 +55,8 @@ class ProfileFrameworks:
         """Begin with none; `seeded` makes the generator of a profile with a `tieBreakSeed`."""
         self._world = world
         self._services = services
+        self._reading = reading_services(services)
+        """The services of plugins of a profile that observes."""
         self._seeded = seeded
         self._metrics = metrics
         self._assemblies: dict[str, Assembly] = {}
@@ -61,17 +80,24 @@ class ProfileFrameworks:
             assembly.profile = profile
             return False
         seed = profile.spec.tie_break_seed
-        if assembly is not None and assembly.profile.spec.tie_break_seed == seed:
+        if (
+            assembly is not None
+            and assembly.profile.spec.tie_break_seed == seed
+            and assembly.profile.observes is profile.observes
+        ):
             assembly.reload(profile, auto)
         else:
-            services = replace(self._services, compatibility=auto)
+            services = replace(
+                self._reading if profile.observes else self._services, compatibility=auto
+            )
             self._random.pop(profile.scheduler_name, None)
             if seed is not None:
                 random = RecordedRandom(self._seeded(seed))
                 services = replace(services, random=random)
                 self._random[profile.scheduler_name] = random
             self._assemblies[profile.scheduler_name] = Assembly(profile, services)
-        logger.info("SchedulerProfile %s serves %s", profile.name, profile.scheduler_name)
+        verb = "observes" if profile.observes else "serves"
+        logger.info("SchedulerProfile %s %s %s", profile.name, verb, profile.scheduler_name)
         self._metrics.profile_reloads.labels("served").inc()
         return True
 

@@ -110,7 +110,7 @@ class RevisionHistory:
             if before != uid:
                 self._tracked.pop(before, None)
                 (self._revisions or {}).pop(before, None)
-            if entry is None or not uid:
+            if entry is None or not uid or (entry.good is not None and entry.good.observes):
                 continue
             self._uids[name] = uid
             tracked = self._tracked.setdefault(uid, _Tracked(entry.activity))

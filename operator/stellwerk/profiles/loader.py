@@ -435,7 +435,11 @@ class ProfileLoader:
 
         Returns whether the selectors of profiles are others.
         """
-        wanted = {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
+        wanted = {
+            # No extender is asked about the pods of another scheduler.
+            profile.scheduler_name: () if profile.observes else profile.spec.extenders
+            for _, profile in winners
+        }
         for name in scheduler_names:
             self.extenders.serve(name, wanted.get(name, ()))
         served = {

@@ -83,11 +83,14 @@ class PodsWithoutProfile:
         """Take a pod out of the queue if no profile serves it; False if it has one, or is gone."""
         if self._world.profiles.of(pod) is not None:
             return False
-        newest = self._world.queue.delete(pod.uid)
-        if newest is None:
+        queue = self._world.queue
+        entry = queue.entries.get(pod.uid)
+        if entry is None:
             return False
-        self.pods[pod.uid] = newest
-        self._to_report(pod.uid)
+        queue.delete(pod.uid)
+        self.pods[pod.uid] = entry.newest
+        if not entry.is_observed:
+            self._to_report(pod.uid)
         return True
 
     async def _look_again(self) -> None:

@@ -111,17 +111,19 @@ class Shadow:
         decision: Decision,
         waited_seconds: float,
         assumptions: int,
+        profile: ServedProfile | None = None,
     ) -> str:
         """Decide beside a decision, if it is sampled; what came of it, as the metric calls it.
 
-        `assumptions`: how many objects had been assumed when the decision was made.
+        `assumptions`: how many objects had been assumed when the decision was made; `profile`:
+        this version with plugin instances on that World; None: its own, on the live one.
         """
         passed_over = self.passes_over(waited_seconds)
         if passed_over is not None:
             return passed_over
         try:
             with world.objects.before(assumptions):
-                own = decide(world, pod, self.profile, CycleState())
+                own = decide(world, pod, profile or self.profile, CycleState())
             key, now = decision.search.pod.key, world.clock.now()
             difference = self._weighed(now, key, decision.node_name, decision.failure, own)
         except Exception:
@@ -359,6 +361,26 @@ class Shadows:
             return
         for shadow in shadows.values():
             outcome = shadow.look(self.world, pod, decision, waited_seconds, assumptions)
+            if outcome:
+                self._count(shadow, outcome)
+
+    def look_at_binding(
+        self,
+        world: World,
+        profile_on: Callable[[LoadedProfile], ServedProfile],
+        pod: PodInfo,
+        decision: Decision,
+        waited_seconds: float,
+    ) -> None:
+        """Let the shadows of an observed profile decide beside another scheduler's binding.
+
+        `decision` is the observed profile's, with the other scheduler's node; `world` is as it was
+        before the binding, `profile_on` makes a profile on it. No shadow's choice is followed, so
+        that each difference is a regret of one step.
+        """
+        for shadow in self._of.get(decision.search.profile.scheduler_name, {}).values():
+            own, assumptions = profile_on(shadow.profile.loaded), world.objects.assumptions
+            outcome = shadow.look(world, pod, decision, waited_seconds, assumptions, own)
             if outcome:
                 self._count(shadow, outcome)
 

@@ -244,7 +244,7 @@ class ProfileStatusWriter:
     async def _pending(self) -> Mapping[str, Mapping[str, int]]:
         """Count pending pods by schedulerName of their profile and by queue, in slices."""
         served, queue = self.world.profiles.served, self.world.queue
-        if len(served) == 1:
+        if len(served) == 1 and not self.world.profiles.observing:
             # Every pod in the queue has this profile: the queue's own counts spare a loop over all.
             return {name: queue.pending() for name in served}
         pending: dict[str, Counter[str]] = defaultdict(Counter)

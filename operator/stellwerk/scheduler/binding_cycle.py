@@ -11,11 +11,13 @@ in PreBind, the deletion of the pod only while it waits on Permit, and too few m
 while it waits for them. Otherwise the API server refuses a pod that is being deleted. Node and
 profile are not looked at again, except that VolumeBinding gives up if the node is gone while it
 waits for volumes. The request is sent even if the node is gone, and the pod counts there until its
-own deletion (`Cache.remove_node`).
+own deletion (`Cache.remove_node`). Nor are other pods looked at again: if another scheduler fills
+the node meanwhile, the binding is sent, and it is the kubelet that refuses what has no room.
 """
 
 import logging
 from asyncio import CancelledError
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -173,6 +175,12 @@ class BindingCycle:
         is_unknown = by_extender is not None or state.bind_outcome_unknown
         is_bound = is_unknown and await self.outcomes.is_bound(assumed)
         return None if is_bound else Failure.not_bound(status)
+
+    def send_back(self, is_given_up: Callable[[PodInfo], bool]) -> None:
+        """Send these of the pods that wait on Permit back to the queue."""
+        for waiting in self.waiting_pods.all():
+            if is_given_up(waiting.pod):
+                self.waiting_pods.send_back(waiting.pod.uid, "another scheduler serves the pod")
 
     # --- how it ends ----------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ on what is known of its uid. A pod of the same name and another uid is another p
 - In the queue, with a node in the event: it is bound, by this process or by another scheduler. It
   leaves the queue. If another scheduler was faster than a binding of ours, the API server answers
   ours with a Conflict.
-- Assumed, and terminating: its room is free at once, and its binding is refused in the end.
+- Assumed, and terminating: its room is free at once, and its binding is refused in the end. If it
+  waits on Permit it is rejected there, and its room is free when its binding is undone.
 - Deleted: it leaves queue and cache, and a preemption for it ends. `schedule_one` and
   `binding_cycle` say what becomes of an attempt that is under way.
 - Unknown, without a node: it waits in the queue, or in `without_profile` if none serves it.
@@ -32,6 +33,7 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
+from stellwerk.backend.cache import counts_alike
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
@@ -45,6 +47,7 @@ from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.models.pod_group import GROUP_KINDS
+from stellwerk.observing.trailing import Trail
 from stellwerk.profiles.loader import ProfileLoader
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
@@ -206,6 +209,8 @@ class EventHandlers(WatchHandlers):
         _UNOBSERVED
     )
     """Entered with kind, type and object of each event while it has its effects."""
+    trail: Trail | None = None
+    """Takes changes of nodes and bound pods while a profile observes; None: none does."""
     _warned_of_claims: str = ""
     """The reason for which claims cannot be seen, as it was last said in the log."""
     _unresolved: dict[str, JsonObject] = field(default_factory=dict)
@@ -224,11 +229,17 @@ class EventHandlers(WatchHandlers):
         started = self.world.clock.monotonic()
         with self.on_event("Pod", event_type, obj):
             change = self._pod(event_type, obj, started)
-        self._handled(change, started)
+        if change:
+            self._handled(change, started)
+        elif self.predicates.pending:
+            self.predicates.look()
         return self.world.cache.pod(obj["metadata"].get("uid"))
 
     def _pod(self, event_type: str | None, obj: JsonObject, now: float) -> str:
-        """Take a pod event; returns what happened to the pod, as the metric calls it."""
+        """Take a pod event; returns what happened to the pod, as the metric calls it.
+
+        Empty: no metric of ours counts it, because the pod waits for another scheduler.
+        """
         if event_type == DELETED:
             return self._pod_gone(obj, now, deleted=True)
         pod = self._parsed(self._parse, obj)
@@ -240,7 +251,13 @@ class EventHandlers(WatchHandlers):
         if self.raw.wants_any:
             profile = self.world.profiles.of(pod)
             self.raw.on_pod(pod, obj, profile.scheduler_name if profile else "")
-        return self._pod_bound(pod, now) if pod.node_name else self._pod_unbound(pod, now)
+        if pod.node_name:
+            return self._pod_bound(pod, now)
+        change = self._pod_unbound(pod, now)
+        if self.trail is not None:
+            is_observed = self.trail.pod_waits(pod, is_new=change == "UnschedulablePodAdd")
+            return "" if is_observed else change
+        return change
 
     def _parse(self, obj: JsonObject) -> PodInfo:
         """The pod; if admission left its priority open, with the one its class has."""
@@ -302,6 +319,8 @@ class EventHandlers(WatchHandlers):
             self.reports.drop(uid)
         confirmed = uid in world.cache.assumed_pods
         before = world.cache.set_pod(pod)
+        if self.trail is not None and (before is None or not counts_alike(before, pod)):
+            self.trail.pod_bound(pod, world.queue.entries.get(uid))
         self._leave_queue(uid, pod.node_name, now)
         if pod.terminating:
             self.preemption.on_victim(uid)
@@ -398,11 +417,14 @@ class EventHandlers(WatchHandlers):
         waiting = self.waiting_pods.get_waiting(uid)
         if waiting is not None:
             waiting.reject("", "pod is deleted")
+        is_observed = self.trail is not None and self.trail.is_observed(uid)
         pending = self._leave_queue(uid, "", now)
         if pending is not None:
             self.preemption.abandon(uid)
         assumed = uid in world.cache.assumed_pods
         removed = world.cache.remove_pod(uid)
+        if self.trail is not None:
+            self.trail.pod_gone(uid, obj)
         self.preemption.on_victim(uid)
         if removed is not None:
             change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, removed, None)
@@ -411,6 +433,8 @@ class EventHandlers(WatchHandlers):
         spec = obj.get("spec")
         if counted or (isinstance(spec, dict) and spec.get("nodeName")):
             return f"AssignedPod{_change(deleted=deleted, known=counted)}"
+        if is_observed:
+            return ""
         return f"UnschedulablePod{_change(deleted=deleted, known=pending is not None)}"
 
     # --- nodes ----------------------------------------------------------------------------------
@@ -429,6 +453,8 @@ class EventHandlers(WatchHandlers):
             metadata = obj["metadata"]
             removed = world.cache.remove_node(metadata["name"], metadata.get("uid") or "")
             if removed is not None:
+                if self.trail is not None:
+                    self.trail.node_gone(metadata["name"], metadata.get("uid") or "")
                 self.raw.on_node(metadata["name"], None)
                 change = ClusterChange(Resource.NODE, Action.DELETE, removed, None)
                 world.queue.move_all_to_active_or_backoff(change, started)
@@ -437,6 +463,8 @@ class EventHandlers(WatchHandlers):
         if self.raw.wants_any:
             self.raw.on_node(node.name, obj)
         before = world.cache.set_node(node)
+        if self.trail is not None and (before is None or not before.same_for_scheduling(node)):
+            self.trail.node(node)
         if before is None:
             change = ClusterChange(Resource.NODE, Action.ADD, None, node)
             world.queue.move_all_to_active_or_backoff(change, started)
@@ -481,6 +509,8 @@ class EventHandlers(WatchHandlers):
             _well_formed(partial(world.objects.set, kind), obj)
         if kind == "Namespace":
             world.cache.set_namespace(name, labels)
+            if self.trail is not None:
+                self.trail.namespace(name, labels)
             if labels is None or before is None or labels != _labels(before):
                 self.loader.moves.namespace_changed(name)
         world.wake_after_object(kind, before, None if gone else obj, now)

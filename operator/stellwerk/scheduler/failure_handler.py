@@ -80,6 +80,9 @@ class FailureHandler:
         if self._without_profile.take_out(pod):
             # Its profile went during the attempt; that is what there is to say now.
             return
+        if self._world.profiles.is_observed(pod):
+            # Its profile observes by now: what became of the attempt is not for the cluster.
+            return
         self._dispatcher.recorder.event(
             pod_reference(pod),
             "Warning",

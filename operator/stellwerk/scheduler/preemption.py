@@ -6,7 +6,9 @@ stop if one fails, or if the preemptor is bound or gone; they go on if its node 
 appears elsewhere. Invariant: at most one preemption per preemptor is under way, a preemptor is in
 `World.preempting` for as long as victims are to be evicted for it, and however it ends (done,
 failed, preemptor gone, shut down) nothing of it is left behind; the preemptor is then woken by its
-victims' end, or at once if none of that is still to come.
+victims' end, or at once if none of that is still to come. If a victim never ends, the preemptor is
+tried again as any rejected pod is (`backend.unschedulable_pods`). While the victim is leaving its
+nominated node, it preempts nothing else (`DefaultPreemption`).
 """
 
 import asyncio
@@ -247,6 +249,14 @@ class PreemptionExecutor:
         if task is not None:
             task.cancel()
 
+    def abandon_all(self, is_given_up: Callable[[PodInfo], bool]) -> None:
+        """Stop evicting for these of the preemptors; the victims that are left may stay."""
+        entries = self._world.queue.entries
+        for uid in tuple(self._under_way):
+            entry = entries.get(uid)
+            if entry is not None and is_given_up(entry.newest):
+                self.abandon(uid)
+
     def on_victim(self, uid: str) -> None:
         """Let the preemptors be tried whose last victim is this pod, terminating or gone now."""
         for preemptor in tuple(self._preemptors_of.get(uid, ())):
@@ -318,21 +328,17 @@ class PreemptionExecutor:
             if cleared is not None:
                 self._dispatcher.reports.put(cleared)
         else:
-            self._evicted(pod.uid, outcomes[-1])
+            under_way = self._under_way.get(pod.uid)
+            if under_way is not None:
+                under_way.last_outcome = outcomes[-1]
+                if self._is_over(under_way):
+                    self._end(pod.uid)
             wake_preemptor(world, pod, outcomes)
         finally:
             metrics = self._metrics
             seconds = world.clock.monotonic() - started_seconds
             metrics.preemption_goroutines_duration.labels(result).observe(seconds)
             metrics.preemption_goroutines_execution.labels(result).inc()
-
-    def _evicted(self, uid: str, last: VictimOutcome) -> None:
-        """Every victim is evicted, the last one with this outcome."""
-        under_way = self._under_way.get(uid)
-        if under_way is not None:
-            under_way.last_outcome = last
-            if self._is_over(under_way):
-                self._end(uid)
 
     async def _evict_all(self, eviction: Eviction) -> Sequence[VictimOutcome]:
         """Evict every victim, the last one when all others are; returns the outcomes, in order.

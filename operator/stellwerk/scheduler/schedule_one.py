@@ -164,8 +164,8 @@ class ScheduleOne:
         """The scheduling cycle of a pod that was popped, and the start of its binding cycle."""
         world, pod = self._world, queued.pod
         profile = world.profiles.of(pod)
-        if profile is None:
-            self._loader.without_profile.take_out(pod)
+        if profile is None or profile.observes:
+            self._give_up(queued, profile)
             return
         # One attempt in ATTEMPTS_PER_SAMPLE measures the time of each plugin.
         self._attempts += 1
@@ -262,12 +262,19 @@ class ScheduleOne:
         profile.framework.metrics_recorder.attempt(attempt.state)
         self._failures.handle(queued, profile, failure, attempt.started_seconds)
 
+    def _give_up(self, queued: QueuedPod, profile: ServedProfile | None) -> None:
+        """Leave a pod to those whose it is: its profile has gone, or observes by now."""
+        if profile is None:
+            self._loader.without_profile.take_out(queued.pod)
+        else:
+            self._world.queue.hand_over(queued, self._world.clock.monotonic())
+
     def _skip_pod_schedule(self, queued: QueuedPod) -> None:
         """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
         pod = queued.pod
         profile = self._world.profiles.of(pod)
-        if profile is None:
-            self._loader.without_profile.take_out(pod)
+        if profile is None or profile.observes:
+            self._give_up(queued, profile)
             return
         if pod.terminating:
             self._dispatcher.recorder.event(

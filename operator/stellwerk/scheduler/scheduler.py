@@ -6,7 +6,7 @@ in the order of activeQ; everything slow happens in tasks that the loop does not
 """
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
@@ -21,6 +21,9 @@ from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.world.loop import TIMERS, Timer, Waits, scheduling_loop
 from stellwerk.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 DRAIN_SECONDS: Final = 10.0
 """Time that bindings in flight get at the end of the process. Then they are cancelled."""
@@ -94,6 +97,8 @@ class Scheduler(Waits):
         self._barrier = handlers.barrier
         self._backlogged = asyncio.Event()
         world.queue.backlog.on_begun = self._backlogged.set
+        self.observing: Callable[[], Coroutine[None, None, None]] = _observe_nothing
+        """Runs the observer until cancelled; the wiring sets it."""
         self._heartbeat_seconds: float | None = None
         """Monotonic time of the last beat; None: the scheduling coroutine is not running yet."""
 
@@ -110,6 +115,17 @@ class Scheduler(Waits):
         """
         seconds = self._heartbeat_seconds
         return self._world.clock.monotonic() if seconds is None else seconds
+
+    def hand_over(self) -> None:
+        """End what is under way for pods that another scheduler serves from here on.
+
+        Those that wait on Permit go back to the queue, and no further victim is evicted for them.
+        Bindings that have come further end by themselves: the API server refuses a second one.
+        """
+        is_observed = self._world.profiles.is_observed
+        self._binding_cycle.send_back(is_observed)
+        self._preemption.abandon_all(is_observed)
+        self.groups.submit.evictions.abandon(is_observed)
 
     async def run(self) -> None:
         """Schedule until cancelled; then let the bindings in flight finish."""
@@ -130,6 +146,7 @@ class Scheduler(Waits):
                     name="outcomes of bindings",
                 )
                 tasks.create_task(self._profile_status.run(), name="profile status")
+                tasks.create_task(self.observing(), name="observing")
         finally:
             await self._preemption.close()
             await self.groups.submit.evictions.close()
@@ -142,12 +159,12 @@ class Scheduler(Waits):
         if not self._bindings.has_free_slot:
             await self._bindings.free_slot()
         if self._barrier.is_applying or self._world.cache.unindexed:
-            await self._ready()
+            await self.ready()
 
     @override
     async def pod(self) -> None:
         await self._active.filled()
-        await self._ready()
+        await self.ready()
 
     @override
     async def others(self, in_hand: QueuedPod | None) -> None:
@@ -162,7 +179,7 @@ class Scheduler(Waits):
         if self._barrier.is_applying:
             await self._barrier.applied()
 
-    async def _ready(self) -> None:
+    async def ready(self) -> None:
         """Enter pods with thousands of terms, and wait while a later list is being applied."""
         cache = self._world.cache
         if cache.unindexed:
@@ -196,17 +213,21 @@ class Scheduler(Waits):
         self._heartbeat_seconds = world.clock.monotonic()
         # Write the snapshot although no pod comes: that frees deleted objects and leaves less work
         # for the next pod.
-        while not self._is_busy and world.cache.changed_nodes > MAX_ROWS_PER_STEP:
+        while not self.is_busy and world.cache.changed_nodes > MAX_ROWS_PER_STEP:
             world.cache.write_ahead(MAX_ROWS_PER_STEP)
             await asyncio.sleep(0)
-        if not self._is_busy:
+        if not self.is_busy:
             world.cache.update_snapshot()
 
     @property
-    def _is_busy(self) -> bool:
+    def is_busy(self) -> bool:
         """True while the snapshot is the scheduling coroutine's, or between two states."""
         is_applying = self._barrier.is_applying
         return bool(self._schedule_one.deciding or is_applying or self._world.cache.unindexed)
+
+
+async def _observe_nothing() -> None:
+    """No observer is wired."""
 
 
 STANDBY_ROUND_SECONDS: Final = 1.0

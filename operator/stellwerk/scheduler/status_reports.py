@@ -12,10 +12,12 @@ report is cancelled until another one is put.
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from contextvars import Context
 from typing import Final
 
 from stellwerk.framework.services import ClusterClient
+from stellwerk.models.pod import PodInfo
 from stellwerk.world.pod_status import Report
 from stellwerk_kube.clock import Clock
 from stellwerk_kube.errors import NotFound, NotLeader, SchedulerError
@@ -30,9 +32,16 @@ replaced by a newer one or cancelled by a binding, so more writers would mean mo
 class StatusReports:
     """Reports on pods on their way to the API, a few at a time."""
 
-    def __init__(self, client: ClusterClient, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        clock: Clock,
+        is_observed: Callable[[PodInfo], bool] = lambda _: False,
+    ) -> None:
+        """`is_observed` tells pods that another scheduler serves: no report on them is written."""
         self._client = client
         self._clock = clock
+        self._is_observed = is_observed
         self.pending: OrderedDict[str, Report] = OrderedDict()
         """By uid of the pod, in the order in which they are written. An OrderedDict, because the
         first item of a plain dict costs a walk past all that were taken from its front before."""
@@ -74,7 +83,8 @@ class StatusReports:
 
     async def _write(self, report: Report) -> None:
         pod, patch = report.pod, report.patch(self._clock)
-        if patch is None:
+        # Its profile may have begun to observe since the report was put.
+        if patch is None or self._is_observed(pod):
             return
         written = self.writing[pod.uid] = asyncio.Event()
         try:

@@ -17,6 +17,8 @@ from stellwerk.framework.services import WaitingPod
 from stellwerk.framework.types import OK, Status, error, unschedulable
 from stellwerk.models.pod import PodInfo
 
+_SCHEDULER: Final = "scheduler"
+"""The name under which the scheduler itself, and no plugin, ends a wait."""
 _UNITS: Final = ((3600, "h"), (60, "m"), (1, "s"))
 """(seconds, letter) of the units in a Go duration, the longest first."""
 
@@ -97,6 +99,12 @@ class WaitingPodsMap(WaitingPods):
         waiting = self._pods.pop(uid, None)
         if waiting is not None:
             waiting.close()
+
+    def send_back(self, uid: str, message: str) -> None:
+        """End the wait of a pod with an error; its attempt goes back to the queue."""
+        waiting = self._pods.get(uid)
+        if waiting is not None:
+            waiting.preempt(_SCHEDULER, message)
 
     @override
     def all(self) -> Iterable[WaitingPod]:

@@ -41,6 +41,7 @@ from stellwerk.explain.lists.page import (
 from stellwerk.explain.lists.profiles import profiles_page
 from stellwerk.explain.lists.queue import QueueOrder, queue_page
 from stellwerk.explain.lists.search import search_page
+from stellwerk.explain.placement_now import explain_pod
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import OutOfTime, suggested
 from stellwerk.explain.what_if import what_if
@@ -173,7 +174,7 @@ class ExplanationRoutes:
         namespace, name = request.match_info["namespace"], request.match_info["pod"]
 
         def steps() -> Steps[PodExplanation]:
-            found = self._explanations.pod(namespace, name)
+            found = explain_pod(self._explanations, namespace, name)
             if found is None:
                 return self._not_found(namespace, name)
             return found
@@ -294,7 +295,8 @@ class ExplanationRoutes:
         text, node = _asked(request, "q", "node")
         wanted = PodsAsked(text, node=node)
         return await self._answer(
-            request, lambda: decisions_page(asked.world, asked.records, page, wanted)
+            request,
+            lambda: decisions_page(asked.world, asked.records, page, wanted, asked.observed),
         )
 
     async def _profiles(self, request: web.Request) -> web.Response:

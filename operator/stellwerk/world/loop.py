@@ -133,6 +133,19 @@ def _unschedulable_for_long(world: World) -> float:
     return min(since, default=now) + queue.max_unschedulable_seconds
 
 
+def _flush_due(world: World) -> None:
+    world.queue.flush_due(world.clock.now().timestamp(), world.clock.monotonic())
+
+
+def _has_due(world: World) -> bool:
+    return world.queue.has_due
+
+
+def _until_due(world: World) -> float:
+    clock = world.clock
+    return clock.monotonic() + max(0.0, world.queue.next_due - clock.now().timestamp())
+
+
 TIMERS: Final = (
     Timer("backoff flush", 1.0, _flush_backoff, _has_backoff, _never_idle),
     Timer(
@@ -142,5 +155,6 @@ TIMERS: Final = (
         _has_unschedulable,
         _unschedulable_for_long,
     ),
+    Timer("due rejections", 1.0, _flush_due, _has_due, _until_due),
 )
-"""`flushBackoffQCompleted` and `flushUnschedulablePodsLeftover`."""
+"""`flushBackoffQCompleted` and `flushUnschedulablePodsLeftover`; the third is our own."""

@@ -3,6 +3,11 @@
 Failed attempts, bindings that take long and preemption write it. Invariant: one strategic merge
 patch says both, it names only what changed, and nothing is written when nothing changed (as
 kube-scheduler).
+
+A nomination ends if an attempt fails with an error, if preemption finds no candidate, if a pod of
+higher priority preempts on the node (`decide.clear_lower_nominations`), if the preemption fails or
+the profile goes (`decide.withdraw_nomination`), and with the binding, in which the API server takes
+it away.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
+from stellwerk.models.pod import SCHEDULING_GATED
 from stellwerk_kube.clock import rfc3339_seconds
 from stellwerk_kube.untrusted_text import shown
 
@@ -134,7 +140,10 @@ def _condition_patch(
         condition = {key: value for key, value in wanted.items() if present.get(key) != value}
         if not condition:
             return {}
-        if "status" in condition:
+        begins_to_wait = present.get("reason") == SCHEDULING_GATED and "reason" in condition
+        if "status" in condition or begins_to_wait:
+            # kube-scheduler leaves the time of a gated pod as it is, which is that of its creation,
+            # or none. Here it says since when the pod waits for a node.
             condition["lastTransitionTime"] = stamp
         condition["type"] = type_
     patch: dict[str, Any] = {"conditions": [condition]}

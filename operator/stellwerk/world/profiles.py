@@ -11,7 +11,9 @@ is replaced by what holds without it.
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -30,7 +32,12 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
+from stellwerk.framework.extension_points import (
+    ENQUEUE_EXTENSIONS,
+    PRE_ENQUEUE,
+    QUEUE_SORT,
+    READS_TIME,
+)
 from stellwerk.framework.handle import RandomNumbers, RecordsMoments, milliseconds
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.types import OK, Code, CycleState, Status
@@ -128,8 +135,15 @@ class ServedProfile:
         self.activity = activity or ProfileActivity()
         self.queue_sorts = QUEUE_SORT.among(framework.plugins)
         self.pre_enqueues = PRE_ENQUEUE.among(framework.plugins)
+        if self.observes:
+            # The other scheduler says when a group may be tried: its members are compared one by
+            # one.
+            self.pre_enqueues = [each for each in self.pre_enqueues if each.name != GANG_SCHEDULING]
         self.places_groups = any(each.name == GANG_SCHEDULING for each in self.pre_enqueues)
         """Whether pods of one group are decided together."""
+        everywhere = dict.fromkeys(each for at in framework.plugins.values() for each in at)
+        self.reads_time = [each for each in READS_TIME.among(everywhere) if each.reads_time]
+        """The plugins whose rejections may end by themselves."""
 
     def new_state(self, pod: PodInfo, *, sampled: bool = False) -> CycleState:
         """The state of an attempt for a pod by itself; its group counts where groups are placed."""
@@ -206,7 +220,12 @@ class Profiles(QueueingPolicy):
         self.refusals: dict[str, str] = {}
         """Reasons why profiles that exist do not serve, by schedulerName."""
         self.once_served: set[str] = set()
-        """Every schedulerName that was served since the process started."""
+        """Every schedulerName whose pods were scheduled here since the process started."""
+        self.observing: set[str] = set()
+        self.on_observing: Callable[[], None] = lambda: None
+        """Called after a profile that observes has come, changed or gone."""
+        self.on_handed_over: Callable[[], None] = lambda: None
+        """Called after a profile that has scheduled pods observes them from here on."""
         self._unanswered: set[str] = set()
         """Uids of pods that are gated because a plugin raised."""
 
@@ -216,6 +235,10 @@ class Profiles(QueueingPolicy):
         None: no selector matches it, no profile its name, or that takes no pods of its namespace.
         """
         return self.served.get(self.profile_name(pod))
+
+    def is_observed(self, pod: PodInfo) -> bool:
+        """Whether another scheduler serves a pod, so that nothing may be written about it."""
+        return bool(self.observing) and self.profile_name(pod) in self.observing
 
     @override
     def profile_name(self, pod: PodInfo) -> str:
@@ -245,22 +268,31 @@ class Profiles(QueueingPolicy):
         `refusals` says why profiles of these names do not serve. Returns whether the selectors of
         profiles, or the namespaces that they take pods of, are others.
         """
-        is_new = False
+        is_new = is_observing = is_handed_over = False
         for name in names:
             before, after = self.served.get(name), profiles.get(name)
             if after is None:
                 self.served.pop(name, None)
             elif after is not before:
                 self.served[name] = after
-                self.once_served.add(name)
+                if not after.observes:
+                    self.once_served.add(name)
             if name in refusals:
                 self.refusals[name] = refusals[name]
             else:
                 self.refusals.pop(name, None)
             if before is not after:
                 is_new |= self._select(name, before, after)
+                observes = after is not None and after.observes
+                is_observing |= observes or name in self.observing
+                is_handed_over |= observes and before is not None and not before.observes
+                (self.observing.add if observes else self.observing.discard)(name)
         if is_new:
             self.overlaps.clear()
+        if is_observing:
+            self.on_observing()
+        if is_handed_over:
+            self.on_handed_over()
         return is_new
 
     def _select(self, name: str, before: ServedProfile | None, after: ServedProfile | None) -> bool:
@@ -285,6 +317,7 @@ class Profiles(QueueingPolicy):
         models = served.models if isinstance(served, _MadeWhenAsked) else served
         fork.served = _MadeWhenAsked(dict(models), made)
         fork.refusals, fork.once_served = dict(self.refusals), set(models)
+        fork.observing = set(self.observing)
         fork.selectors = self.selectors.fork(namespace)
         return fork
 
@@ -324,8 +357,12 @@ class Profiles(QueueingPolicy):
         return f'no SchedulerProfile serves schedulerName "{name}"{ended}{near}'
 
     def suggested(self, name: str) -> str:
-        """The `suggestion` of a schedulerName that is served; beyond hundreds, of some of them."""
-        return suggestion(name, islice(self.served, MAX_NAMES_TO_SUGGEST))
+        """The `suggestion` of a schedulerName that is served; beyond hundreds, of some of them.
+
+        One that is only observed is no name to be served by.
+        """
+        served = (each for each in self.served if each not in self.observing)
+        return suggestion(name, islice(served, MAX_NAMES_TO_SUGGEST))
 
     # --- the queue's policy ---------------------------------------------------------------------
 
@@ -371,6 +408,27 @@ class Profiles(QueueingPolicy):
             if status.code is not Code.SUCCESS:
                 return Status(status.code, status.reasons, plugin.name)
         return OK
+
+    @override
+    def rejection_ends_at(
+        self, profile_name: str, rejected_by: AbstractSet[str], pod: PodInfo
+    ) -> float:
+        profile = self.served.get(profile_name)
+        earliest = math.inf
+        if profile is None or not profile.reads_time:
+            return earliest
+        for plugin in profile.reads_time:
+            if plugin.name not in rejected_by:
+                continue
+            try:
+                ends_at = plugin.rejection_ends_at(pod)
+            except Exception:
+                # The pod is tried again at the next change, or after the longest wait.
+                logger.exception("%s cannot tell when %s is due", plugin.name, pod.key)
+                self._on_plugin_failure(plugin.name, "ReadsTime", profile.scheduler_name)
+                continue
+            earliest = min(earliest, math.inf if ends_at is None else ends_at)
+        return earliest
 
     @property
     def made(self) -> Iterable[ServedProfile]:

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,7 @@ from stellwerk_cli.commands.bench_objects import (
     find_left,
     side_by_side,
 )
+from stellwerk_cli.commands.bench_server_cost import cost_per_pod, read_api_server, read_etcd
 from stellwerk_cli.commands.confirmation import is_confirmed
 from stellwerk_cli.commands.port_arguments import add_access_arguments, add_output_arguments
 from stellwerk_cli.progress_line import waiting_for
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from stellwerk.client.kubernetes import KubernetesClient
+    from stellwerk_cli.commands.bench_server_cost import ServerCounters
     from stellwerk_kube.json_values import JsonObject
     from stellwerk_simulation.answers import BenchAnswer, BenchRun
 
@@ -87,6 +89,9 @@ _ACCOUNT_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 20.0
 _INTERRUPTED: Final = 130
 _OWN_SCHEDULER: Final = "stellwerk"
+_EVENTS_SECONDS: Final = 5.0
+"""Time after the last binding in which a scheduler writes the events of its last pods. The API
+server's counters are read then."""
 _SHOWN: Final = 5
 """Names in a line about objects that stay."""
 
@@ -129,6 +134,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long to wait for the pods of one workload (default: 5m)",
     )
     parser.add_argument(
+        "--etcd-metrics",
+        metavar="URL",
+        help="also report etcd's CPU time, by the metrics at this address",
+    )
+    parser.add_argument(
         "--clean",
         action="store_true",
         help="delete what interrupted runs left in the cluster, and measure nothing",
@@ -157,8 +167,10 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: the cluster is none to make nodes in, or has some of an earlier run.
     """
     named = options.kubeconfig is not None or options.context is not None
-    if not named and (options.scheduler or options.clean):
-        option = "--scheduler" if options.scheduler else "--clean"
+    if not named and (options.scheduler or options.clean or options.etcd_metrics):
+        option = "--etcd-metrics"
+        if options.scheduler or options.clean:
+            option = "--scheduler" if options.scheduler else "--clean"
         raise ConfigurationError(
             f"{option} needs a cluster: name one with --kubeconfig or --context"
         )
@@ -461,6 +473,7 @@ class Bench:
         listed = await self._client.get(f"{pods}?limit=1")
         seen = _Seen({}, {})
         before = self._process.usage() if self._process else None
+        server_before = await self._server_counters()
         watch = asyncio.create_task(
             self._watch(pods, listed["metadata"]["resourceVersion"], seen, count)
         )
@@ -478,9 +491,28 @@ class Bench:
         finally:
             await ended(watch, creation)
         after = self._process.usage() if self._process else None
+        costs: dict[str, Any] = {}
+        if server_before is not None:
+            await asyncio.sleep(_EVENTS_SECONDS)
+            server_after = await self._server_counters()
+            if server_after is not None and seen.bound:
+                costs = _server_figures(server_before, server_after, len(seen.bound))
         # Its pods take no room from the next ones.
         await self._objects.delete("namespace", namespace)
-        return _figures(workload, scheduler, count, seen, before, after)
+        return replace(_figures(workload, scheduler, count, seen, before, after), **costs)
+
+    async def _server_counters(self) -> tuple[ServerCounters, ServerCounters | None] | None:
+        """Counters of the API server and, if its address is given, of etcd; None: there are none.
+
+        The embedded cluster has no /metrics.
+        """
+        if self._process is not None:
+            return None
+        server = await read_api_server(self._client)
+        if server is None:
+            return None
+        url = self._options.etcd_metrics
+        return server, await read_etcd(url) if url else None
 
     # --- what is made ---
 
@@ -620,6 +652,26 @@ def _figures(
         figures["cpu_milliseconds_per_pod"] = round(1000 * (after[0] - before[0]) / len(waits), 2)
         figures["peak_mib"] = round(after[1], 1)
     return BenchRun(workload=workload, scheduler=scheduler, pods=count, bound=len(waits), **figures)
+
+
+def _server_figures(
+    before: tuple[ServerCounters, ServerCounters | None],
+    after: tuple[ServerCounters, ServerCounters | None],
+    pods: int,
+) -> dict[str, Any]:
+    """The fields of a run that say what each of its pods cost the API server and etcd."""
+    (server_before, etcd_before), (server_after, etcd_after) = before, after
+    cost = cost_per_pod(server_before, server_after, pods)
+    figures: dict[str, Any] = {
+        "api_server_cpu_milliseconds_per_pod": cost.cpu_milliseconds,
+        "requests_per_pod": cost.requests,
+        "request_bytes_per_pod": cost.body_bytes,
+        "watch_bytes_per_pod": cost.watched_bytes,
+    }
+    if etcd_before is not None and etcd_after is not None:
+        of_etcd = cost_per_pod(etcd_before, etcd_after, pods)
+        figures["etcd_cpu_milliseconds_per_pod"] = of_etcd.cpu_milliseconds
+    return figures
 
 
 def _show(answer: BenchAnswer, form: str) -> None:

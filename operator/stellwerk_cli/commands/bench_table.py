@@ -6,10 +6,11 @@
 from typing import Final
 
 from stellwerk_cli.commands.printer import Column, Printer
-from stellwerk_simulation.answers import BenchAnswer
+from stellwerk_simulation.answers import BenchAnswer, BenchRun
 
 _NAME_COLUMNS: Final = 2
 """The first columns, which hold names. The others hold numbers."""
+_WRITES: Final = ("POST ", "PUT ", "PATCH ", "APPLY ", "DELETE ")
 
 
 def print_bench(answer: BenchAnswer, to: Printer) -> None:
@@ -33,9 +34,13 @@ def bench_headline(answer: BenchAnswer) -> str:
 def bench_lines(answer: BenchAnswer) -> list[list[str]]:
     """Titles, and a row for each run; a second scheduler is compared with the first."""
     costs = any(each.cpu_milliseconds_per_pod is not None for each in answer.runs)
+    of_server = any(each.api_server_cpu_milliseconds_per_pod is not None for each in answer.runs)
+    of_etcd = any(each.etcd_cpu_milliseconds_per_pod is not None for each in answer.runs)
     several = len({each.scheduler for each in answer.runs}) > 1
     head = ["WORKLOAD", "SCHEDULER", "BOUND", "PODS/S", "P50 ms", "P99 ms"]
     head += ["CPU ms/POD", "MiB"] if costs else []
+    head += ["API CPU ms/POD", "WRITES/POD"] if of_server else []
+    head += ["ETCD CPU ms/POD"] if of_etcd else []
     lines = [[*head, "OF THE FIRST"] if several else head]
     first: dict[str, float] = {}
     for each in answer.runs:
@@ -43,12 +48,26 @@ def bench_lines(answer: BenchAnswer) -> list[list[str]]:
         row = [each.workload, each.scheduler, bound]
         row += map(_amount, (each.pods_per_second, each.p50_milliseconds, each.p99_milliseconds))
         row += map(_amount, (each.cpu_milliseconds_per_pod, each.peak_mib)) if costs else []
+        if of_server:
+            cpu = each.api_server_cpu_milliseconds_per_pod
+            row += map(_amount, (cpu, None if cpu is None else _writes_per_pod(each)))
+        row += [_amount(each.etcd_cpu_milliseconds_per_pod)] if of_etcd else []
         if several:
             speed = each.pods_per_second
             of = first.setdefault(each.workload, speed) if speed else None
             row.append(f"{speed / of:.2f}" if speed and of else "")
         lines.append(row)
     return lines
+
+
+def _writes_per_pod(run: BenchRun) -> float:
+    """Requests that change something, without those by which the benchmark creates the pods."""
+    requests = run.requests_per_pod or {}
+    return sum(
+        count
+        for kind, count in requests.items()
+        if kind.startswith(_WRITES) and not kind.startswith("POST pods ")
+    )
 
 
 def _amount(number: float | None) -> str:

@@ -48,7 +48,11 @@ _OPTIONS: Final = {
     "--relabel": "node",
     "--taint": "node",
 }
-_NAMED: Final = {"shadow": "schedulerprofile", "promote": "schedulerprofile"}
+_NAMED: Final = {
+    "shadow": "schedulerprofile",
+    "observe": "schedulerprofile",
+    "promote": "schedulerprofile",
+}
 _SCRIPTS: Final = {
     "bash": """_stellwerk() {
     local IFS=$'\\n'

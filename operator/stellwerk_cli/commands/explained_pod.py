@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from stellwerk.answers.observed import ObservedComparison
 from stellwerk.answers.pod import (
     DecisionFields,
     LastPreemption,
@@ -15,13 +16,14 @@ from stellwerk.answers.pod import (
     PodExplanation,
     PreemptedBy,
     PreemptionNow,
+    QueueFacts,
     RankedNode,
     RecomputedExplanation,
     ScoreFields,
     VictimFields,
 )
 from stellwerk.answers.suggestion import Suggestion
-from stellwerk.answers.words import age, ago, counted
+from stellwerk.answers.words import age, ago, counted, latency
 from stellwerk.models.troubleshooting import address, entry_of
 from stellwerk_cli.commands.output import Shown
 from stellwerk_cli.commands.printer import Cell, Column, Part, Printer, linked
@@ -62,6 +64,8 @@ def print_releases(releases: Iterable[str | None], to: Printer) -> None:
 def print_pod(explanation: PodExplanation, to: Printer) -> None:
     """Print the explanation without its last line, which a workload has once for all its pods."""
     to.say(*_headline(explanation))
+    if explanation.observing is not None:
+        _print_observed(explanation.observing, explanation.comparison, to)
     if explanation.preempted is not None:
         _print_preempted(explanation.preempted, to)
     for text in (*_binding(explanation), explanation.note, explanation.reason):
@@ -104,6 +108,17 @@ def _headline(explanation: PodExplanation) -> Iterator[Part]:
         by = f"by the selector of {selecting}, " if selecting else ""
         whose = f"schedulerName {explanation.scheduler_name}"
         yield f" ({by}{whose}, priority {explanation.priority})"
+
+
+def _print_observed(scheduler: str, compared: ObservedComparison | None, to: Printer) -> None:
+    """Print that nothing is written, and the other scheduler's binding beside our decision."""
+    to.say((f"observing {scheduler}: nothing is written", "yellow"))
+    if compared is None:
+        return
+    after = compared.scheduled_after_seconds
+    took = "" if after is None else f", {latency(after)} after the pod could be scheduled"
+    to.say(f"{scheduler} bound it to {compared.node} {ago(compared.at)}{took}.")
+    to.say("Compared with our decision on the state before: ", (compared.sentence(), "bold"), ".")
 
 
 def _print_preempted(victim: PreemptedBy, to: Printer) -> None:
@@ -154,6 +169,8 @@ def _print_decision(decision: DecisionFields, chosen: str, to: Printer) -> None:
         f"Decided {ago(decision.decided_at)}: {decision.feasible} of "
         f"{counted(decision.nodes, 'node')} feasible, {tie}, attempt {decision.attempts}."
     )
+    for remark in decision.remarks or ():
+        to.say(f"{remark}.")
     best = decision.best[:_MAX_RANKED_NODES]
     if best:
         _print_scores(best, decision.tied, chosen, to)
@@ -269,13 +286,12 @@ def _print_queue(explanation: PodExplanation, to: Printer) -> None:
     queue, last = explanation.queue, explanation.last_attempt
     if queue is None:
         return
-    place = f"In {queue.queue} for {age(queue.since)}"
-    if queue.position is not None:
-        place += f", {counted(queue.position, 'pod')} before it"
-    place += f"; {counted(queue.attempts, 'attempt')}"
-    if queue.next_retry is not None:
-        place += f", next in {age(queue.next_retry, ahead=True)} at the latest"
-    to.say(f"{place}.")
+    observing = explanation.observing
+    if observing is not None:
+        # Queues and attempts are ours; the pod waits in those of the other scheduler.
+        to.say(f"It waits for {observing}. Decided here {ago(queue.since)}.")
+    else:
+        _print_place(queue, to)
     if queue.gated_by is not None:
         to.say((f"Held back by {queue.gated_by}.", "yellow"))
     if last is not None:
@@ -283,7 +299,19 @@ def _print_queue(explanation: PodExplanation, to: Printer) -> None:
         to.say(f"Last attempt ended {ago(last.ended_at)}{message}")
     events = dict.fromkeys(each.words for each in queue.woken_by or () if each.words)
     if events:
-        to.say("It is tried again when ", (_either(list(events)), "cyan"), ".")
+        act = "tried" if observing is None else "decided"
+        to.say(f"It is {act} again when ", (_either(list(events)), "cyan"), ".")
+
+
+def _print_place(queue: QueueFacts, to: Printer) -> None:
+    """Print the queue that a pod waits in, and its place there."""
+    place = f"In {queue.queue} for {age(queue.since)}"
+    if queue.position is not None:
+        place += f", {counted(queue.position, 'pod')} before it"
+    place += f"; {counted(queue.attempts, 'attempt')}"
+    if queue.next_retry is not None:
+        place += f", next in {age(queue.next_retry, ahead=True)} at the latest"
+    to.say(f"{place}.")
 
 
 def print_verdicts(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
+    from stellwerk.answers.decisions import DecisionsPage
     from stellwerk_cli.commands.door import Port
     from stellwerk_cli.commands.output import Shown
     from stellwerk_cli.commands.printer import Column, Printer
@@ -182,7 +183,7 @@ class ListCommand:
 
 
 def _is_empty(answer: Mapping[str, Any]) -> bool:
-    return not (answer["items"] or answer.get("groups") or answer.get("unserved"))
+    return not any(answer.get(each) for each in ("items", "groups", "unserved", "observed"))
 
 
 async def _entries(
@@ -214,6 +215,8 @@ async def _entries(
         return {**first, "items": items}
     inside = list(filter(wanted, items))
     answer = {**first, "total": len(inside), "items": inside}
+    if "observed" in first:
+        answer["observed"] = list(filter(wanted, first["observed"]))
     if "unserved" in first:
         unserved = list(filter(wanted, first["unserved"]))
         answer |= {"unserved": unserved, "unservedTotal": len(unserved)}
@@ -268,7 +271,12 @@ def shown_lists() -> Mapping[str, Shown[Any]]:
             as_read=shown(UnboundPods),
             as_groups=shown(QueueGroups, _LEFT),
         ),
-        "/decisions": shown(DecisionsPage),
+        "/decisions": Shown(
+            DecisionsPage,
+            print_decisions,
+            lambda page: (*page.names(), *(each.pod for each in page.observed or ())),
+            changes=lambda: ChangedDecisions().print,
+        ),
         "/nodes": shown(NodesPage, _GONE),
         "/explain/devices": shown(DevicesPage, _GONE),
     }
@@ -291,6 +299,27 @@ def print_list(page: ListPage, to: Printer) -> None:
             to.say(f"{page.count() - len(rows)} more: -o json has all")
     for line in page.remarks():
         to.say((line, "yellow"))
+
+
+def print_decisions(page: DecisionsPage, to: Printer) -> None:
+    """Print the decisions, and the bindings of observed schedulers beside ours."""
+    _print_decisions(page, to, print_list, print_list)
+
+
+def _print_decisions(
+    page: DecisionsPage,
+    to: Printer,
+    decided: Callable[[ListPage, Printer], None],
+    compared: Callable[[ListPage, Printer], None],
+) -> None:
+    from stellwerk.answers.observed import ComparedBindings  # noqa: PLC0415 pydantic
+
+    if page.items or page.observed is None:
+        decided(page, to)
+    if page.observed is not None:
+        if page.items:
+            to.say(("Bindings of observed schedulers:", "bold"))
+        compared(ComparedBindings(page.observed), to)
 
 
 def _columns(page: ListPage, widths: Sequence[int] = (), *, titled: bool = True) -> list[Column]:
@@ -337,6 +366,17 @@ class ChangedRows:
         if changed:
             columns = _columns(page, [*self._widths], titled=False)
             to.table(columns, dict.fromkeys(changed), has_titles=False)
+
+
+class ChangedDecisions:
+    """The lists of `stellwerk decisions` that are watched, each as ChangedRows."""
+
+    def __init__(self) -> None:
+        self._decided, self._compared = ChangedRows(""), ChangedRows("")
+
+    def print(self, page: DecisionsPage, to: Printer) -> None:
+        """Print both tables, or what has changed in them."""
+        _print_decisions(page, to, self._decided.print, self._compared.print)
 
 
 _AGES: Final = frozenset({"FOR", "AGE"})
@@ -392,17 +432,17 @@ QUEUE: Final = ListCommand(
         Filter(
             "--queue",
             "queue",
-            "only pods of this queue: active, backoff, unschedulable or gated; unserved: pods "
-            "that no scheduler serves",
+            "only pods of this queue: active, backoff, unschedulable or gated; observed: pods "
+            "that wait for an observed scheduler; unserved: pods that no scheduler serves",
             "QUEUE",
-            ("active", "backoff", "unschedulable", "gated", "unserved"),
+            ("active", "backoff", "unschedulable", "gated", "observed", "unserved"),
         ),
         Filter("--plugin", "plugin", "only pods that this plugin rejected", "PLUGIN"),
     ),
 )
 DECISIONS: Final = ListCommand(
     "/decisions",
-    "list recent placements, the newest first",
+    "list recent placements, the newest first, and how those of observed schedulers compare",
     ("decisions", "decisions -n team -o json", "decisions -A --node node-1"),
     labelled=False,
     may_be_read=False,

@@ -19,6 +19,7 @@ from stellwerk_cli.commands.explained_node import NODE
 from stellwerk_cli.commands.explained_pod import POD
 from stellwerk_cli.commands.explained_workload import WORKLOAD
 from stellwerk_cli.commands.listings import shown_lists
+from stellwerk_cli.commands.observe import shown_observed
 from stellwerk_cli.commands.output import API_VERSION, Shown
 from stellwerk_cli.commands.profile import shown_history
 from stellwerk_cli.commands.shadow import shown_shadow
@@ -42,6 +43,7 @@ SHOWN: Final[Sequence[Shown[Any]]] = (
     WORKLOAD,
     WHAT_IF,
     shown_shadow(),
+    shown_observed(),
     shown_history(),
     shown_dump(),
     shown_diagnosis(),

@@ -56,9 +56,11 @@ class HeatMap:
 def score_map(explanation: PodExplanation) -> HeatMap | None:
     """The scores of the best nodes; None: nothing was scored.
 
-    Columns that are equal on all of them decide nothing, and are no columns.
+    Of a pod that another scheduler bound they are those of now. Columns that are equal on all nodes
+    decide nothing, and are no columns.
     """
-    best = explanation.decision.best if explanation.decision is not None else ()
+    scored = explanation.decision or explanation.placement_now
+    best = scored.best if scored is not None else ()
     if not best:
         return None
     columns = {name: [each.scores[name].weighted for each in best] for name in best[0].scores}
@@ -102,7 +104,8 @@ def why_there(explanation: PodExplanation) -> str:
         place = f"the best of {decision.feasible} nodes that took it"
     else:
         place = f"the only one of {decision.nodes} nodes that took it"
-    return f"{node}: {place}{_above_the_next(chosen, decision.best)}."
+    remarks = "".join(f" {remark}." for remark in decision.remarks or ())
+    return f"{node}: {place}{_above_the_next(chosen, decision.best)}.{remarks}"
 
 
 def _above_the_next(chosen: RankedNode, best: Sequence[RankedNode]) -> str:

@@ -35,7 +35,7 @@ from stellwerk.answers.devices import (
 )
 from stellwerk.answers.group import GroupExplanation
 from stellwerk.answers.nodes import NodeExplanation, NodeFields, NodesPage
-from stellwerk.answers.observed import ObservedPage
+from stellwerk.answers.observed import CLASS_WORDS, ONE_STEP, ObservedPage, ObservedProfile
 from stellwerk.answers.pod import PodExplanation
 from stellwerk.answers.profiles import ProfilesPage, ServingProfile
 from stellwerk.answers.queue import (
@@ -48,6 +48,7 @@ from stellwerk.answers.queue import (
 from stellwerk.answers.search import FoundObject, SearchPage
 from stellwerk.answers.shadow import ShadowDiff
 from stellwerk.answers.what_if import WhatIf
+from stellwerk.answers.words import latency, percent
 from stellwerk.answers.workload import OwnedPods
 from stellwerk.client.operator_port import PortRefusal
 from stellwerk.models.troubleshooting import Section, entry_of, sections
@@ -171,8 +172,8 @@ EVENTS_FRESH_SECONDS: Final = 10.0
 """Seconds for which the events of a pod are not asked for again, however many windows follow it."""
 OBSERVED_SECONDS: Final = 10.0
 """Seconds for which the names of observed schedulers are not asked for again."""
-_OBSERVING: Final[web.RequestKey[Sequence[str]]] = web.RequestKey("observing", Sequence)
-"""The schedulerNames that are observed, while a request is answered."""
+_OBSERVING: Final[web.RequestKey[Sequence[ObservedProfile]]] = web.RequestKey("observing", Sequence)
+"""The profiles that observe, while a request is answered."""
 FOLLOW_SECONDS: Final = 2
 """Seconds between two questions of a page that follows an answer."""
 FOLLOW_SLOWLY_SECONDS: Final = 10
@@ -180,6 +181,10 @@ FOLLOW_SLOWLY_SECONDS: Final = 10
 RANGES: Final = {"5m": "5 minutes", "1h": "1 hour", "all": "12 hours"}
 """Ranges of the charts: the operator's name → words."""
 _COMPUTED: Final = frozenset({"waiting", "scheduling"})
+_MAX_COMPARISONS: Final = 1000
+"""Comparisons that are asked for: as many as an operator keeps of a profile."""
+_NOT_ALIKE: Final = frozenset({"differs", "foundNone"})
+"""Classes of bindings that are listed unless the address asks for another one."""
 _NO_API: Final = "this page cannot reach the API server"
 
 
@@ -428,6 +433,7 @@ class Views:
             web.get("/owners/{namespace}/{kind}/{name}", self._shown(self._owner)),
             web.get("/profiles", self._shown(self._profiles)),
             web.get("/profiles/{name}", self._shown(self._profile)),
+            web.get("/observed", self._shown(self._observed)),
             web.get("/search", self._shown(self._search)),
             web.get("/pods/{namespace}/{name}", self._shown(self._pod)),
             web.get("/help", self._shown(self._help)),
@@ -632,6 +638,30 @@ class Views:
             trial=trial,
         )
 
+    async def _observed(self, request: web.Request) -> web.Response:
+        """The comparison with each observed scheduler, of whose bindings one class may be open."""
+        wanted = request.query.get("result", "")
+        wanted = wanted if wanted in CLASS_WORDS else ""
+        path = f"/observed?limit={_MAX_COMPARISONS}"
+        observed = await self._answers.get(path, ObservedPage)
+        rows = {
+            each.name: [
+                one
+                for one in each.comparisons
+                if (one.result == wanted if wanted else one.result in _NOT_ALIKE)
+            ][:_ROWS_PER_PAGE]
+            for each in observed.items
+        }
+        return self._page(
+            request,
+            "observed.html",
+            answer=observed,
+            command=command("stellwerk", "observe", "report"),
+            observed=observed,
+            wanted=wanted,
+            rows=rows,
+        )
+
     async def _tried(self, trial: WeightsTrial, spec: JsonObject, name: str) -> WeightsTrial:
         """The trial with its answer, or the reason why there is none."""
         try:
@@ -735,7 +765,7 @@ class Views:
             ),
             "",
         )
-        computed = explanation.state in _COMPUTED
+        computed = explanation.state in _COMPUTED or explanation.placement_now is not None
         return self._page(
             request,
             "pod.html",
@@ -901,15 +931,15 @@ class Views:
 
         return handler
 
-    async def _observing(self) -> Sequence[str]:
-        """The schedulerNames that are observed, for the line above every page."""
+    async def _observing(self) -> Sequence[ObservedProfile]:
+        """The profiles that observe, for the line above every page."""
         try:
             found = await self._answers.get("/observed?limit=1", ObservedPage, OBSERVED_SECONDS)
         except SchedulerError:
             # An older operator observes nothing, an older role does not give the right to ask. The
             # page itself says whether the operator answers.
             return ()
-        return sorted({each.scheduler_name for each in found.items})
+        return found.items
 
     async def _near(self, request: web.Request) -> Sequence[FoundObject]:
         """Objects whose names are like that of a page whose subject is not there."""
@@ -961,7 +991,8 @@ class Views:
         text = self._templates.get_template(template).render(
             path=request.path,
             follow=follow,
-            observing=request.get(_OBSERVING, ()),
+            observing=sorted({each.scheduler_name for each in request.get(_OBSERVING, ())}),
+            observed_waiting=sum(each.waiting for each in request.get(_OBSERVING, ())),
             remarks=list(self._remarks()),
             answer=answer,
             command=command,
@@ -1007,6 +1038,8 @@ def _environment() -> Environment:
         "queue_words": lambda queue: _QUEUE_WORDS.get(queue, queue),
         "holders_of": holders_of,
         "milliseconds": milliseconds,
+        "percent_of": percent,
+        "latency": latency,
         "json": lambda value: orjson.dumps(value).decode(),
         "device_path": _device_path,
         "lines": _lines,
@@ -1026,6 +1059,8 @@ def _environment() -> Environment:
         "chart_size": (WIDTH, HEIGHT),
         "queues": QUEUES,
         "negative_conditions": _NEGATIVE,
+        "class_words": CLASS_WORDS,
+        "one_step": ONE_STEP,
         "zone_label": "topology.kubernetes.io/zone",
         "shell": command,
         "entry_of": entry_of,

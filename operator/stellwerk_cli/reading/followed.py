@@ -32,7 +32,6 @@ from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk.profiles.spec.profile import OPERATOR_LABEL
 from stellwerk.profiles.spec.spec_fields import OBSERVE
 from stellwerk.scheduler.observers.instruments import sample_queues
-from stellwerk.scheduler.scheduler import stand_by
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.http import LIMITS, MAX_QUESTION_BYTES
 from stellwerk.supervision import run_together
@@ -98,8 +97,9 @@ class FollowedCluster:
         self.client = client
         self._credentials = credentials
         self._metrics = Metrics()
+        settings = OperatorSettings(observe_only=True)
         self.operator = Operator(
-            client, client, self._metrics, SystemClock(), OperatorSettings(), numbers=random.Random
+            client, client, self._metrics, SystemClock(), settings, numbers=random.Random
         )
         self.operator.world.profiles.server_version = version
         self.operator.loader.follow(assumed.compatibility)
@@ -142,7 +142,7 @@ class FollowedCluster:
     async def _decide(self) -> None:
         operator = self.operator
         await operator.barrier.wait()
-        await stand_by(operator.world, operator.active, asyncio.Event())
+        await operator.scheduler.run()
 
     async def filled(self) -> None:
         """Wait until the first list of every kind is complete."""

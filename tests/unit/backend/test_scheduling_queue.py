@@ -1,6 +1,7 @@
 """The queue's rules one by one: order, places, requeueing, gates, updates, timers."""
 
 import logging
+import math
 from dataclasses import replace
 
 import pytest
@@ -659,6 +660,54 @@ def test_a_pod_unschedulable_for_more_than_five_minutes_is_tried_again(driver: Q
     assert driver.observed.moves["active", "UnschedulableTimeout"] == 1
     driver.fail(driver.pop_named("a"), "Deaf")
     assert not entry.was_flushed
+
+
+def test_a_pod_is_tried_again_when_its_rejection_ends_by_itself(driver: QueueDriver) -> None:
+    pod = pod_info("a")
+    driver.policy.due = {pod.uid: 5000.0}
+    driver.reject(pod, "Timed")
+    assert driver.queue.next_due == 5000
+    driver.queue.flush_due(4999.9, driver.now + 20)
+    assert driver.queue.counted(Place.UNSCHEDULABLE) == 1
+    driver.queue.flush_due(5000.0, driver.now + 20)
+    assert driver.queue.counted(Place.ACTIVE) == 1
+    assert driver.observed.moves["active", "RejectionEnded"] == 1
+    assert driver.queue.next_due == math.inf
+
+
+def test_it_is_tried_once_for_that_time_whatever_comes_of_it(driver: QueueDriver) -> None:
+    pod = pod_info("a")
+    driver.policy.due = {pod.uid: 5000.0}
+    driver.reject(pod, "Timed")
+    driver.queue.flush_due(5000.0, driver.now + 20)
+    driver.fail(driver.pop_named("a"), "Timed")
+    assert driver.queue.next_due == math.inf
+    driver.policy.due = {pod.uid: 6000.0}
+    driver.queue.update(pod_info("a", priority=1), driver.now)
+    assert driver.queue.next_due == 6000
+
+
+def test_an_attempt_that_began_before_that_time_is_made_again(driver: QueueDriver) -> None:
+    pod = pod_info("a")
+    driver.policy.due = {pod.uid: 5000.0}
+    driver.reject(pod, "Timed")
+    driver.queue.activate([pod], driver.now)
+    entry = driver.pop_named("a")
+    driver.queue.flush_due(5000.0, driver.now)
+    driver.fail(entry, "Timed")
+    assert driver.queue.counted(Place.BACKOFF, Place.ACTIVE) == 1
+
+
+def test_a_pod_that_is_gone_or_waits_for_its_turn_is_not_moved(driver: QueueDriver) -> None:
+    gone, active = pod_info("gone"), pod_info("active")
+    driver.policy.due = {gone.uid: 5000.0, active.uid: 5000.0}
+    for pod in (gone, active):
+        driver.reject(pod, "Timed")
+    driver.queue.delete(gone.uid)
+    driver.queue.activate([active], driver.now)
+    driver.queue.flush_due(5000.0, driver.now)
+    assert driver.observed.moves["active", "RejectionEnded"] == 0
+    assert driver.drain() == ["active"]
 
 
 def test_a_gated_pod_is_asked_again_as_often_as_others_are_tried(driver: QueueDriver) -> None:

@@ -127,6 +127,27 @@ async def test_what_yields_gives_way_as_soon_as_a_binding_would_wait_for_it() ->
     assert first.limit > 32, "for bindings, 30 ms are no reason to send fewer"
 
 
+async def test_late_answers_that_delay_no_binding_hold_nothing_back_up_to_a_limit() -> None:
+    clock = VirtualClock()
+    first = AdaptiveLimiter(clock, initial=32, minimum=4)
+    second = AdaptiveLimiter(
+        clock, initial=4, minimum=2, yields_to=first, alone=16, late_seconds=0.01
+    )
+    for limiter in (first, second):
+        await exchange(limiter, clock, 0.002)
+    for _ in range(60):
+        await exchange(second, clock, 0.03)
+    assert second.limit in range(12, 17)
+    await first.acquire()
+    for _ in range(60):
+        await exchange(second, clock, 0.03)
+    assert second.limit == 2, "a binding is in flight"
+    first.release(clock.monotonic(), overloaded=False)
+    for _ in range(60):
+        await exchange(second, clock, 0.03, overloaded=True)
+    assert second.limit == 2, "the server refuses for load"
+
+
 async def test_what_was_never_quick_is_compared_with_the_best_of_those_it_yields_to() -> None:
     clock = VirtualClock()
     first = AdaptiveLimiter(clock, initial=4, minimum=4)

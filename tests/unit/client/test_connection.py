@@ -128,6 +128,7 @@ async def ask(pool: ConnectionPool, timeout_seconds: float = 60) -> HttpResponse
         "/api/v1/pods",
         body=b"{}",
         content_type="application/json",
+        accept="application/json",
         authorization="Bearer token",
         timeout_seconds=timeout_seconds,
     )

@@ -29,6 +29,7 @@ from tests.support.fake_api import (
     fake_api,
     kubeconfig,
     refusal,
+    scheduled_event,
 )
 from tests.support.in_process import eventually
 
@@ -117,7 +118,7 @@ async def test_reads_reviews_events_and_the_lease_itself_need_no_lease(
 ) -> None:
     await client.get("/api/v1/nodes/n1")
     await client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {})
-    await client.write_event("default", {})
+    await client.write_event("default", scheduled_event())
     await client.lease("kube-system", "x").create(LeaseRecord("me", 1, "", "", 0))
     assert len(api.asked) == 4
 
@@ -181,6 +182,7 @@ async def test_a_connection_that_opens_too_late_sends_nothing(
             "/x",
             body=b"{}",
             content_type="application/json",
+            accept="application/json",
             authorization=None,
             timeout_seconds=60,
             fenced_act="bind",
@@ -280,6 +282,7 @@ async def test_the_kernel_gives_up_what_it_cannot_deliver_before_the_lease_ends(
         "/x",
         body=b"{}",
         content_type="application/json",
+        accept="application/json",
         authorization=None,
         timeout_seconds=60,
         fenced_act="bind",

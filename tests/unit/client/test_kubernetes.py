@@ -17,6 +17,7 @@ from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
 from stellwerk.metrics import Metrics
+from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_kube.clock import SystemClock, VirtualClock
 from stellwerk_kube.errors import (
     AnswerTooLarge,
@@ -28,6 +29,7 @@ from stellwerk_kube.errors import (
     Unavailable,
     UnreachableError,
 )
+from stellwerk_kube.protobuf import read_status
 from tests.support.fake_api import (
     FAST,
     Answer,
@@ -38,6 +40,7 @@ from tests.support.fake_api import (
     fake_api,
     kubeconfig,
     refusal,
+    scheduled_event,
 )
 from tests.support.in_process import eventually
 
@@ -71,6 +74,39 @@ async def test_binding_is_one_post_as_kube_scheduler_sends_it(
         "metadata": {"namespace": "default", "name": "web", "uid": "uid-1"},
         "target": {"kind": "Node", "name": "node-7"},
     }
+
+
+async def test_an_event_is_sent_in_protobuf(api: FakeApi, client: KubernetesClient) -> None:
+    await client.write_event("default", scheduled_event())
+    (asked,) = api.asked
+    assert asked.path == "/apis/events.k8s.io/v1/namespaces/default/events"
+    assert asked.headers["Content-Type"] == "application/vnd.kubernetes.protobuf"
+    assert asked.headers["Accept"] == "application/vnd.kubernetes.protobuf, application/json"
+    assert asked.body == scheduled_event()
+
+
+async def test_a_server_that_does_not_take_protobuf_is_sent_json_from_then_on(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    def decide(asked: Asked) -> Answer | None:
+        is_json = asked.headers["Content-Type"] == "application/json"
+        return None if is_json else refusal(415, "the body of the request was in an unknown format")
+
+    api.decide = decide
+    await client.write_event("default", scheduled_event("first"))
+    await client.write_event("default", scheduled_event("second"))
+    refused, *written = api.asked
+    assert refused.body == written[0].body, "the event that was refused is sent again"
+    assert written[1].body == scheduled_event("second")
+    assert [each.headers["Content-Type"] for each in written] == ["application/json"] * 2
+    assert [each.headers["Accept"] for each in written] == ["application/json"] * 2
+
+
+async def test_a_refusal_in_protobuf_is_read() -> None:
+    status = {"apiVersion": "v1", "kind": "Status", "message": "wait a little", "code": 429}
+    body = protobuf.write_body("Status", status | {"details": {"retryAfterSeconds": 7}})
+    assert read_status(body) == {"message": "wait a little", "details": {"retryAfterSeconds": 7}}
+    assert read_status(b'{"message": "wait a little"}') is None
 
 
 @pytest.mark.parametrize(
@@ -462,7 +498,7 @@ async def test_events_and_conditions_of_a_flood_leave_the_line_to_bindings(
     ):
         await bind(client)
         for number in range(300):
-            flood.create_task(client.write_event("flood", {"metadata": {"name": str(number)}}))
+            flood.create_task(client.write_event("flood", scheduled_event(str(number))))
             flood.create_task(client.patch_pod_status("flood", "p", {}, urgent=False))
         while len(api.asked) < 500:
             await bind(client)

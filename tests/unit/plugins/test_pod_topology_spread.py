@@ -1,20 +1,27 @@
 """PodTopologySpread on small clusters: documented examples, and rules that are easily missed."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.types import Code, CycleState
+from stellwerk.framework.interface import SKIP_FILTER
+from stellwerk.framework.types import SKIP, Code, CycleState
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
+from stellwerk.profiles.spec.plugin_args import PodTopologySpreadArgs
 from stellwerk.snapshot.snapshot import NodeView
+from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import parse_node
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
-from tests.support.plugin_runs import make_plugin, raw_scores, reasons_on, statuses
+from tests.support.plugin_runs import PluginHandle, make_plugin, raw_scores, reasons_on, statuses
+
+if TYPE_CHECKING:
+    from stellwerk.framework.services import Handle
 
 SKEWED = "node(s) didn't match pod topology spread constraints"
 NO_LABEL = f"{SKEWED} (missing required label)"
@@ -465,3 +472,116 @@ def test_a_new_service_is_seen_at_once() -> None:
     assert plugin.pre_score(CycleState(), pod, view).skip
     objects.set("Service", SERVICE)
     assert plugin.pre_score(CycleState(), pod, view).ok
+
+
+# --- constraints that give way ------------------------------------------------------------------
+
+GIVES_WAY = PodTopologySpreadArgs.model_validate({"giveWayAfterSeconds": 300})
+NOW = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
+
+
+def waiting(*constraints: JsonObject, minute: str | None, **condition: Any) -> PodInfo:
+    """The pod, refused at a minute of the hour before which it is half past."""
+    pod = make_pod("mypod", labels={"foo": "bar"}, topologySpreadConstraints=list(constraints))
+    if minute is not None:
+        pod["status"]["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "lastTransitionTime": f"2026-01-01T00:{minute}:00Z",
+                **condition,
+            }
+        ]
+    return parse_pod(pod)
+
+
+def giving_way(pods: Sequence[JsonObject], args: PodTopologySpreadArgs = GIVES_WAY) -> Any:
+    cache = make_cache(FOUR, pods)
+    handle = PluginHandle(cache.snapshot, now=lambda: NOW)
+    return PodTopologySpread(cast("Handle", handle), args), NodeView(cache.snapshot)
+
+
+@pytest.mark.parametrize(
+    ("minute", "condition", "gives_way"),
+    [
+        pytest.param("25", {}, True, id="after exactly as long"),
+        pytest.param("26", {}, False, id="not before"),
+        pytest.param("59", {}, False, id="refused in the future: a clock was set back"),
+        pytest.param(None, {}, False, id="not in the first attempt"),
+        pytest.param("01", {"reason": "SchedulingGated"}, False, id="a gated pod does not wait"),
+        pytest.param("01", {"reason": "SchedulerError"}, True, id="an error is a refusal"),
+        pytest.param("01", {"lastTransitionTime": None}, False, id="since when is not known"),
+        pytest.param("01", {"lastTransitionTime": "noon"}, False, id="since when makes no sense"),
+        pytest.param("01", {"status": "True"}, False, id="it is scheduled"),
+    ],
+)
+def test_when_a_constraint_gives_way(
+    minute: str | None,
+    condition: dict[str, Any],
+    gives_way: bool,  # noqa: FBT001 the case
+) -> None:
+    plugin, nodes = giving_way(ON_123)
+    pod = waiting(constraint("zone"), minute=minute, **condition)
+    state = CycleState()
+    skipped = plugin.pre_filter(state, pod, nodes) is SKIP_FILTER
+    assert skipped is gives_way
+    assert bool(state.remarks) is gives_way
+    scored = plugin.pre_score(state, pod, nodes).ok
+    assert scored is gives_way
+
+
+def test_without_the_argument_it_never_does() -> None:
+    plugin, nodes = giving_way(ON_123, PodTopologySpreadArgs())
+    pod = waiting(constraint("zone"), minute="01")
+    assert plugin.pre_filter(CycleState(), pod, nodes) is not SKIP_FILTER
+    assert plugin.explain(CycleState(), pod, nodes) is None
+
+
+def test_an_attempt_sees_one_moment_and_the_next_one_another() -> None:
+    """Nothing of what a pod was refused for is kept."""
+    cache, clock = make_cache(FOUR, ON_123), VirtualClock(NOW)
+    handle = PluginHandle(cache.snapshot, now=clock.now)
+    plugin = PodTopologySpread(cast("Handle", handle), GIVES_WAY)
+    pod, nodes = waiting(constraint("zone"), minute="26"), NodeView(cache.snapshot)
+    state = CycleState()
+    assert plugin.pre_filter(state, pod, nodes) is not SKIP_FILTER
+    clock.advance(60)
+    assert plugin.pre_score(state, pod, nodes) is SKIP
+    assert plugin.pre_filter(CycleState(), pod, nodes) is SKIP_FILTER
+
+
+@pytest.mark.parametrize(
+    ("minute", "line", "seconds"),
+    [
+        pytest.param("29", "gives way in 240 s, to ScheduleAnyway", 240, id="before"),
+        pytest.param(
+            "24",
+            "has given way 60 s ago, and counts as ScheduleAnyway",
+            0,
+            id="after",
+        ),
+        pytest.param(
+            None,
+            "gives way 300 s after the pod is first refused",
+            None,
+            id="first",
+        ),
+    ],
+)
+def test_it_says_when_it_gives_way(minute: str | None, line: str, seconds: int | None) -> None:
+    plugin, nodes = giving_way(ON_123)
+    facts = plugin.explain(CycleState(), waiting(constraint("zone"), minute=minute), nodes)
+    assert facts is not None
+    assert facts.lines == (f"DoNotSchedule over zone {line}",)
+    assert facts.fields is not None
+    assert facts.fields.get("givesWayInSeconds") == seconds
+
+
+def test_the_queue_is_told_when_a_pod_is_due() -> None:
+    plugin, _ = giving_way(ON_123)
+    due = plugin.rejection_ends_at(waiting(constraint("zone"), minute="26"))
+    assert due == (NOW + timedelta(minutes=1)).timestamp()
+    assert plugin.rejection_ends_at(waiting(minute="26")) is None
+    soft = constraint("zone", whenUnsatisfiable="ScheduleAnyway")
+    assert plugin.rejection_ends_at(waiting(soft, minute="26")) is None

@@ -63,6 +63,13 @@ async def shadowing() -> JsonObject:
     return await stored(make_profile("a"), shadow("b", "a"))
 
 
+async def observing() -> JsonObject:
+    """Its extenders are nobody's to ask: their Secrets are not read either."""
+    secret = {"namespace": "stellwerk", "name": "s"}
+    extender = {"urlPrefix": "https://e.tools:1", "filterVerb": "filter", "secretRef": secret}
+    return await stored(make_profile("a", mode="Observe", extenders=[extender]))
+
+
 async def nothing_to_shadow() -> JsonObject:
     return await stored(shadow("b", "a"))
 
@@ -84,6 +91,7 @@ async def going() -> JsonObject:
 CASES = [
     (valid, "Current", "Healthy", ("True", "Serving")),
     (mended, "Current", "Healthy", ("True", "Serving")),
+    (observing, "Current", "Healthy", ("True", "Observing")),
     (shadowing, "Current", "Healthy", ("True", "Shadowing")),
     (refused, "Failed", "Degraded", ("False", "Invalid")),
     (refused_edit, "Failed", "Degraded", ("False", "Invalid")),

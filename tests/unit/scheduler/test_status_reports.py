@@ -42,7 +42,11 @@ class Desk:
 
     def __init__(self) -> None:
         self.api = Api()
-        self.reports = StatusReports(self.api, VirtualClock())
+        self.observed: set[str] = set()
+        """Names of pods that another scheduler serves."""
+        self.reports = StatusReports(
+            self.api, VirtualClock(), lambda pod: pod.name in self.observed
+        )
 
     def put(
         self, name: str, message: str = "", nomination: NominatingInfo = LEAVE_NOMINATION
@@ -78,6 +82,17 @@ def says(status: Mapping[str, Any]) -> str:
     assert condition["type"] == "PodScheduled"
     assert condition["status"] == "False"
     return str(condition["message"])
+
+
+async def test_of_a_pod_that_is_observed_by_now_nothing_is_written() -> None:
+    desk = Desk()
+    await desk.jam()
+    desk.put("mine", "no room")
+    desk.put("others", "no room")
+    desk.observed.add("others")
+    assert [name for name, _ in await desk.written()] == ["mine"]
+    desk.put("others", "no room")
+    assert [name for name, _ in await desk.written()] == ["mine"]
 
 
 async def test_a_report_is_written_in_the_background() -> None:

@@ -66,7 +66,7 @@ NUMBERS_IN_TEXTS = {
         (command, "--url"): (("http://127.0.0.1:{}", {""}),)
         for command in (
             *("explain pod a", "queue -A", "decisions", "nodes", "devices", "dump", "doctor"),
-            *("page", "shadow diff a", "what-if --drain n"),
+            *("page", "shadow diff a", "observe report", "what-if --drain n"),
         )
     },
 }

@@ -131,6 +131,72 @@ def test_pods_that_come_together_are_decided_by_their_priority() -> None:
     assert in_order(pods, nodes) == ["high on n"]
 
 
+def placed_at(
+    pods: list[TracePod], nodes: list[JsonObject], plugin: str, **args: Any
+) -> dict[str, tuple[str, float]]:
+    """Node of each pod that is bound, and when, under a plugin's arguments; evicted ones last."""
+    profile = load_profile(
+        {
+            "metadata": {"name": "d"},
+            "spec": {
+                "schedulerName": "default-scheduler",
+                "pluginConfig": [{"name": plugin, "args": args}],
+            },
+        },
+        known_plugins(),
+    )
+    bound: dict[str, tuple[str, float]] = {}
+
+    class Noting(Simulation):
+        @override
+        def bind(self, assumed: PodInfo) -> None:
+            super().bind(assumed)
+            bound[assumed.name] = (assumed.node_name, self._clock.monotonic())
+
+        @override
+        def delete(self, victim: PodInfo) -> None:
+            super().delete(victim)
+            bound[victim.name] = ("evicted", self._clock.monotonic())
+
+    arrivals = as_listed(nodes_of(nodes, "nodes"), pods)
+    run_options = SimulationOptions(timed=True, queues=True)
+    Noting(arrivals, profile, [], 1, run_options).run(pods, lambda _: None)
+    return bound
+
+
+def test_in_virtual_time_a_constraint_gives_way_after_its_seconds() -> None:
+    """Nothing else happens until then, nor any more: the run goes on until the pod is due."""
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    fields = {"cpu": "2", "labels": {"app": "web"}, "topologySpreadConstraints": [spread]}
+    pods = [of_manifest(f"web-{number}", number, **fields) for number in range(2)]
+    nodes = [
+        {**make_node("a", cpu="8", labels={"zone": "a"}), "kind": "Node"},
+        {**make_node("b", cpu="1", labels={"zone": "b"}), "kind": "Node"},
+    ]
+    bound = placed_at(pods, nodes, "PodTopologySpread", giveWayAfterSeconds=600)
+    node_name, at_seconds = bound["web-1"]
+    assert node_name == "a"
+    assert 600 <= at_seconds <= 610
+    assert "web-1" not in placed_at(pods, nodes, "PodTopologySpread", giveWayAfterSeconds=0)
+
+
+@pytest.mark.parametrize(("min_run_seconds", "evicted"), [(0, "young"), (600, "old")])
+def test_in_virtual_time_pods_become_old(min_run_seconds: int, evicted: str) -> None:
+    pods = [
+        of_manifest("old", 0, cpu="1"),
+        of_manifest("young", 900, cpu="1"),
+        of_manifest("urgent", 1000, cpu="1", priority=9),
+    ]
+    nodes = [{**make_node("n", cpu="2"), "kind": "Node"}]
+    bound = placed_at(pods, nodes, "DefaultPreemption", minRunSeconds=min_run_seconds)
+    assert {name for name, (node_name, _) in bound.items() if node_name == "evicted"} == {evicted}
+
+
 def test_a_preemptor_is_not_tried_before_its_last_victim_is_gone() -> None:
     """With one of two gone another node takes it, which would have made the other one needless."""
     alone = {"requiredDuringSchedulingIgnoredDuringExecution": [in_zone("db")]}

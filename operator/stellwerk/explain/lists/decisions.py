@@ -3,9 +3,14 @@
 The operator's port serves it (`stellwerk decisions`). Invariant: the page is made in steps.
 """
 
+from collections.abc import Callable, Iterable
+from heapq import nlargest
+
 from stellwerk.answers.decisions import DecidedPod, DecisionsPage
+from stellwerk.answers.observed import ObservedComparison, ObservedProfile
 from stellwerk.explain.lists.page import (
     ALL_PODS,
+    MAX_ENTRIES_PER_PAGE,
     MAX_ENTRIES_PER_STEP,
     MAX_MATCHES_PER_STEP,
     Page,
@@ -18,9 +23,16 @@ from stellwerk.world.world import World
 
 
 def decisions_page(
-    world: World, records: DecisionRecords, page: Page, asked: PodsAsked = ALL_PODS
+    world: World,
+    records: DecisionRecords,
+    page: Page,
+    asked: PodsAsked = ALL_PODS,
+    observed: Callable[[int], Iterable[ObservedProfile]] = lambda _: (),
 ) -> Steps[DecisionsPage]:
-    """Pods that got a node, the last decision first, as many as are kept."""
+    """Pods that got a node, the last decision first, as many as are kept.
+
+    `observed` gives the observed profiles with up to this number of their comparisons.
+    """
     yield
     total = len(records)
     if asked == ALL_PODS:
@@ -50,4 +62,14 @@ def decisions_page(
                 compatibility=str(record.release),
             )
         )
-    return DecisionsPage(total=total, items=items)
+    compared: list[ObservedComparison] | None = None
+    if page.offset == 0:
+        for profile in observed(MAX_ENTRIES_PER_PAGE):
+            yield
+            found_here = (
+                each for each in profile.comparisons if asked.is_bound(each.pod, each.node)
+            )
+            compared = [*(compared or ()), *found_here]
+    if compared is not None:
+        compared = nlargest(page.limit, compared, key=lambda each: each.at)
+    return DecisionsPage(total=total, items=items, observed=compared)

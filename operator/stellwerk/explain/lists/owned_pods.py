@@ -12,7 +12,7 @@ from stellwerk.explain.lists.page import (
     natural_order,
     owner_of,
 )
-from stellwerk.explain.queue_facts import QUEUES
+from stellwerk.explain.queue_facts import queue_name
 from stellwerk.explain.steps import Steps
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.world import World
@@ -35,7 +35,7 @@ def owned_pods(world: World, namespace: str, owner: str) -> Steps[OwnedPods]:
         pod = entry.newest
         # A pod that is being bound is on its node already.
         if _is_of(pod, namespace, owner) and world.cache.pod(uid) is None:
-            waiting.append(OwnedPod(pod=pod.key, queue=QUEUES.get(entry.place, "none")))
+            waiting.append(OwnedPod(pod=pod.key, queue=queue_name(entry)))
     for number, pod in enumerate(list(world.cache.pods())):
         if number % MAX_MATCHES_PER_STEP == 0:
             yield

@@ -29,6 +29,8 @@ _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _TEMPLATE_HASH: Final = "pod-template-hash"
 UNSERVED: Final = "unserved"
 """The filter for pods that no scheduler serves. They are in no queue."""
+OBSERVED: Final = "observed"
+"""The filter for pods that wait for an observed scheduler, whatever we decided for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,17 @@ class PodsAsked:
         """Whether a pod that waits is wanted."""
         return (
             self._is_named(entry.newest)
-            and (not self.queue or entry.place in _WAITING[self.queue])
+            and (not self.queue or self._is_in(entry))
             and (not self.plugin or self.plugin in entry.rejector_plugins)
             and (not self.controller or self.controller == controller_key(entry.newest))
             and self.reason in {None, ",".join(sorted(entry.rejector_plugins))}
         )
+
+    def _is_in(self, entry: QueuedPod) -> bool:
+        """Whether a pod waits in the queue that is asked for, or for an observed scheduler."""
+        if entry.is_observed or self.queue == OBSERVED:
+            return entry.is_observed and self.queue == OBSERVED
+        return entry.place in _WAITING[self.queue]
 
     def is_without_queue(self, pod: PodInfo) -> bool:
         """Whether a pod that waits in no queue, because no scheduler serves it, is wanted."""
@@ -86,7 +94,11 @@ class PodsAsked:
 
     def got(self, record: DecisionRecord) -> bool:
         """Whether a pod that got a node is wanted."""
-        return self.text in record.key and self.node in {"", record.node_name}
+        return self.is_bound(record.key, record.node_name)
+
+    def is_bound(self, key: str, node_name: str) -> bool:
+        """Whether a pod that is on a node is wanted; `key`: NAMESPACE/NAME."""
+        return self.text in key and self.node in {"", node_name}
 
     def _is_named(self, pod: PodInfo) -> bool:
         """Whether name, namespace and labels of a pod are wanted."""
@@ -102,6 +114,7 @@ _WAITING: Final[Mapping[str, frozenset[Place]]] = {
     "backoff": frozenset({Place.BACKOFF, Place.ERROR_BACKOFF}),
     "unschedulable": frozenset({Place.UNSCHEDULABLE}),
     "gated": frozenset({Place.GATED}),
+    OBSERVED: frozenset(),
     UNSERVED: frozenset(),
 }
 ALL_PODS: Final = PodsAsked()

@@ -21,7 +21,7 @@ from stellwerk.explain.lists.page import (
     controller_key,
     natural_order,
 )
-from stellwerk.explain.queue_facts import QUEUES, at, is_skipped
+from stellwerk.explain.queue_facts import at, is_skipped, queue_name
 from stellwerk.explain.steps import Steps
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.pod_status import POD_SCHEDULED, SCHEDULER_ERROR
@@ -171,7 +171,7 @@ def _by_controller(entries: Iterable[QueuedPod]) -> Steps[list[_Group]]:
             group.priority = max(group.priority, pod.priority)
             group.attempts = max(group.attempts, entry.attempts)
             group.created = min(filter(None, (group.created, pod.created)), default="")
-        group.queues[QUEUES.get(entry.place, "none")] += 1
+        group.queues[queue_name(entry)] += 1
         group.profiles.add(pod.spec.scheduler_name)
     return list(groups.values())
 
@@ -288,7 +288,7 @@ def tried_order(entry: QueuedPod) -> tuple[int, tuple[float, ...], float]:
 def _queued(world: World, entry: QueuedPod) -> PendingPod:
     return PendingPod(
         pod=entry.newest.key,
-        queue=QUEUES.get(entry.place, "none"),
+        queue=queue_name(entry),
         scheduler_name=entry.newest.spec.scheduler_name,
         priority=entry.newest.priority,
         since=at(world.clock, entry.queued_at),

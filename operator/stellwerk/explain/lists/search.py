@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from stellwerk.answers.search import FoundObject, SearchPage
 from stellwerk.explain.lists.page import controller_of, natural_order
-from stellwerk.explain.queue_facts import QUEUES
+from stellwerk.explain.queue_facts import queue_name
 from stellwerk.explain.steps import Steps, nearest_name
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import RESOURCE_CLAIM
@@ -103,10 +103,10 @@ def _named(
         yield RESOURCE_CLAIM, key_of(claim), None
     controllers = set[tuple[str, str]]()
     # A pod that is being bound is on its node already.
-    waiting = ((it.newest, it.place) for uid, it in queued if world.cache.pod(uid) is None)
+    waiting = ((it.newest, queue_name(it)) for uid, it in queued if world.cache.pod(uid) is None)
     for pod, where in chain(
         ((pod, pod.node_name) for pod in placed),
-        ((pod, QUEUES.get(place, "")) for pod, place in waiting),
+        waiting,
         ((pod, "unserved") for pod in unserved),
     ):
         yield "Pod", pod.key, where

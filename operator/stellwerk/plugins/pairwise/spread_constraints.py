@@ -75,12 +75,14 @@ class Constraints:
 
 
 _NONE: Final = Constraints()
+SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
+"""The whenUnsatisfiable of a constraint that scores and does not filter."""
 
 _SYSTEM_DEFAULTS: Final = tuple(
     SpreadConstraint(
         max_skew=max_skew,
         topology_key=key,
-        when_unsatisfiable="ScheduleAnyway",
+        when_unsatisfiable=SCHEDULE_ANYWAY,
         selector=None,
         min_domains=None,
         honor_node_affinity=True,
@@ -99,7 +101,11 @@ class SpreadConstraints:
         counts: PairCounts,
         objects: ObjectStore,
         rules: Compatibility = AS_RECORDED,
+        *,
+        gives_way: bool = False,
     ) -> None:
+        """`gives_way`: every DoNotSchedule constraint is taken for a ScheduleAnyway one."""
+        self._gives_way = gives_way
         self._counts = counts
         self._rules = rules
         self._system = args.defaulting_type == "System"
@@ -146,6 +152,8 @@ class SpreadConstraints:
         selector: LabelSelector | None,
     ) -> Constraints:
         listed = tuple(constraints)
+        if self._gives_way:
+            listed = tuple(replace(each, when_unsatisfiable=SCHEDULE_ANYWAY) for each in listed)
         hard = [constraint for constraint in listed if constraint.hard]
         soft = [constraint for constraint in listed if not constraint.hard]
         # kube-scheduler's own defaults let nodes without a zone take part in spreading by hostname.

@@ -1,7 +1,8 @@
 """VolumeBinding: a node must reach the pod's volumes, and unbound claims get theirs with the node.
 
 Filter finds, Reserve assumes what Filter found for the chosen node, so that the next cycle sees it;
-PreBind writes it and waits until the volume controller or a provisioner has bound every claim.
+PreBind writes it and waits until the volume controller or a provisioner has bound every claim, at
+most for `bindTimeoutSeconds`: after that the binding fails as an error, and what was written stays.
 Invariant: what Reserve assumed is restored by Unreserve unless the API has taken it over.
 """
 

@@ -26,6 +26,7 @@ from stellwerk.profiles.spec.crd_rules import RULES, Rule
 from stellwerk.profiles.spec.plugin_args import (
     MAX_SCORED_RESOURCES,
     DefaultPreemptionArgs,
+    PodTopologySpreadArgs,
     RequestedToCapacityRatioParam,
     ResourceSpec,
 )
@@ -59,6 +60,7 @@ _OWN_ARGUMENTS: Final[Mapping[str, tuple[type[ConfigModel], tuple[str, ...]]]] =
         DefaultPreemptionArgs,
         ("minRunSeconds", "spareDaemonSetPods", "orderByDeletionCost"),
     ),
+    "PodTopologySpread": (PodTopologySpreadArgs, ("giveWayAfterSeconds",)),
 }
 """Arguments that kube-scheduler's plugins do not have there; those that have one type alone."""
 _OWN: Final = "Stellwerk only"

@@ -318,6 +318,10 @@ class PodTopologySpreadArgs(PluginArgs):
     """System: hostname with maxSkew 3 and zone with maxSkew 5, both ScheduleAnyway. List: the
     constraints given here."""
 
+    give_way_after_seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] = 0
+    """Stellwerk only: seconds since a pod was first refused, after which its DoNotSchedule
+    constraints count as ScheduleAnyway. 0, as in kube-scheduler: they never do."""
+
     @model_validator(mode="after")
     def _constraints_are_distinct_and_need_list(self) -> "PodTopologySpreadArgs":
         if self.default_constraints and self.defaulting_type == "System":

@@ -1,7 +1,10 @@
 """The scheduling cycle of a profile with extenders: the steps of `world.decide`, with questions.
 
-The scheduling coroutine awaits it. Invariant: extenders are asked in kube-scheduler's order, and a
-decision follows from the World and what they answered alone.
+The scheduling coroutine awaits it. While an extender answers, events change the cache and not
+the snapshot: its answer is taken for the snapshot about which it was asked. A pod may so be bound
+to a node that has gone meanwhile, as any pod that is being bound (`binding_cycle`). Invariant:
+extenders are asked in kube-scheduler's order, and a decision follows from the World and what they
+answered alone.
 """
 
 from dataclasses import replace

@@ -4,6 +4,9 @@ The scheduling cycle filters and prioritizes with them, bindings may be theirs, 
 about victims. Invariant: filters run one after the other on what is left, scores are asked for at
 once; the failure of an ignorable extender changes nothing, that of another one ends the attempt,
 and a prioritizer's failure never matters.
+
+The scheduling coroutine waits for these answers, so a slow extender holds up all pods, up to its
+`httpTimeout` for each call. The time is taken from the profile's share (`framework.time_budget`).
 """
 
 import asyncio

@@ -171,6 +171,13 @@ class GroupConditions:
             for name in names or {each.scheduler_name for each in members.finished.values()}
         )
 
+    def is_observed(self, members: GroupMembers) -> bool:
+        """Whether another scheduler serves the profile of a member: nothing is written then."""
+        profiles = self.world.profiles
+        return bool(profiles.observing) and any(
+            profiles.profile_name(pod) in profiles.observing for pod in members.pods.values()
+        )
+
     def _why_one_by_one(self, key: PodGroupKey) -> str:
         """The profiles that place a group's members one by one; empty: it is placed as a group.
 
@@ -181,7 +188,9 @@ class GroupConditions:
             return ""
         profiles = self.world.profiles
         found = (profiles.served.get(profiles.profile_name(pod)) for pod in members.pods.values())
-        names = sorted({each.loaded.name for each in found if each is not None})
+        names = sorted(
+            {each.loaded.name for each in found if each is not None and not each.observes}
+        )
         named = ", ".join(f'"{name}"' for name in names)
         return f"gangScheduling is off in the SchedulerProfile {named}" if names else ""
 
@@ -314,8 +323,9 @@ class GroupConditions:
             try:
                 for each in statements:
                     newest = members.group or group
-                    # What was stated of an object that was made anew since is not true of it.
-                    if newest.uid == each.uid:
+                    # What was stated of an object that was made anew since is not true of it, and
+                    # nothing is written of one whose pods are observed since.
+                    if newest.uid == each.uid and not self.is_observed(members):
                         await self._write(newest, each.stated)
             finally:
                 self._writing.discard(key)

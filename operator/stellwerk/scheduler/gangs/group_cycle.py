@@ -2,7 +2,17 @@
 
 `schedule_one` calls it for the member that was popped; the others that can be tried are taken
 along, and `submit_group_result` binds or requeues them. Between slices of the decision events are
-handled and bindings go on, and no other decision is made. Invariant: when a cycle ends, each member
+handled and bindings go on, and no other decision is made. What can change between two slices:
+
+- A node: later members see the newest columns, members that have a node keep it, even if it goes,
+  as any pod that is being bound (`binding_cycle`).
+- A member is deleted, or bound by another scheduler: it counts no more, and if too few are left,
+  the placement is taken back (`_check_members`).
+- The group's object is deleted or made anew: the placement is taken back, and the members wait for
+  the new object or are tried for it.
+- The profile: it changes after the decision (`ProfileLoader.unchanged`).
+
+Invariant: when a cycle ends, each member
 taken is in exactly one place: in a binding task, in the queue, or gone.
 """
 

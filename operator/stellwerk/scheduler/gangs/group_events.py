@@ -162,7 +162,12 @@ class GroupEvents:
         if members is not None:
             if members.lacks_finished and self._conditions.is_served(key):
                 self._finished.look_up(key, waiting_only=True)
-            if members.group is not None and members.group.give_back_seconds is not None:
+            group = members.group
+            if (
+                group is not None
+                and group.give_back_seconds is not None
+                and not self._conditions.is_observed(members)
+            ):
                 self._give_back.check(members)
         self._conditions.check_later(key)
 

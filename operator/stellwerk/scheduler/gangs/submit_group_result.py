@@ -13,7 +13,7 @@ bound.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -111,6 +111,14 @@ class GroupEvictions:
         )
         self._under_way[eviction.group.key] = task
         task.add_done_callback(lambda done: self._ended(eviction.group.key, done))
+
+    def abandon(self, is_given_up: Callable[[PodInfo], bool]) -> None:
+        """Stop evicting for the groups of these pods; the victims that are left may stay."""
+        groups = self.world.pod_groups.groups
+        for key, task in self._under_way.items():
+            members = groups.get(key)
+            if members is not None and any(map(is_given_up, members.pods.values())):
+                task.cancel()
 
     async def close(self) -> None:
         """Stop everything under way and wait for it."""

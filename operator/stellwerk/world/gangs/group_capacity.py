@@ -41,28 +41,42 @@ class GroupCapacity:
     """Whether the members are alike, and only the node and its resources matter to filters."""
 
 
-def capacity(world: World, profile: ServedProfile, members: Sequence[PodInfo]) -> GroupCapacity:
-    """Count what each row of the snapshot could hold, as it is now."""
+def capacity(
+    world: World,
+    profile: ServedProfile,
+    members: Sequence[PodInfo],
+    moment_seconds: float | None = None,
+) -> GroupCapacity:
+    """Count what each row of the snapshot could hold, as it is now.
+
+    `moment_seconds`: as `GroupRequest.moment_seconds`, here and below.
+    """
     first = members[0]
     resources = resources_counted_by_plugins(world, profile, members)
     per_row = _per_row(world.cache.snapshot, members, resources)
     asked = first.amounts.requests.keys() - {PODS}
     if profile.extenders is not None or not asked <= resources:
         return GroupCapacity(per_row, exact=False)
-    if not counts_exactly(profile, members):
+    if not counts_exactly(profile, members, moment_seconds):
         return GroupCapacity(per_row, exact=False)
-    passing = rows_but_for_resources(world, profile, first)
+    passing = rows_but_for_resources(world, profile, first, moment_seconds)
     return GroupCapacity(np.where(passing, per_row, 0), exact=True)
 
 
-def counts_exactly(profile: ServedProfile, members: Sequence[PodInfo]) -> bool:
+def counts_exactly(
+    profile: ServedProfile, members: Sequence[PodInfo], moment_seconds: float | None = None
+) -> bool:
     """Whether members are alike, and nothing but the node and its resources matters to filters.
 
-    True for the snapshot as it is holds for the snapshot with fewer pods, too.
+    True for the snapshot as it is holds for the snapshot with fewer pods, too. Where filters read
+    the time, only members that have waited for equally long are alike.
     """
     if not all_alike(members):
         return False
     framework, state = profile.framework, CycleState()
+    state.moment_seconds = moment_seconds
+    if framework.reads_time and len({pod.unscheduled_since_seconds for pod in members}) > 1:
+        return False
     framework.filtering.find_feasible(members[0], state, sample=False)
     return framework.filters.is_row_local(state, members[0]) and all(
         COUNTS_ROOM.implemented_by(call.plugin) or call.plugin.filter_reuse is Reuse.NODE
@@ -70,9 +84,12 @@ def counts_exactly(profile: ServedProfile, members: Sequence[PodInfo]) -> bool:
     )
 
 
-def rows_but_for_resources(world: World, profile: ServedProfile, pod: PodInfo) -> Mask:
+def rows_but_for_resources(
+    world: World, profile: ServedProfile, pod: PodInfo, moment_seconds: float | None = None
+) -> Mask:
     """(N,) bool, the rows that every filter lets pass for the pod, those of CountsRoom aside."""
     framework, state = profile.framework, CycleState()
+    state.moment_seconds = moment_seconds
     snapshot, filters = world.cache.snapshot, framework.filters
     found = framework.filtering.find_feasible(pod, state, sample=False)
     if not found.pre_filter.ok:
@@ -171,6 +188,7 @@ class FreeCapacity:
         needed: int,
         *,
         alike: bool,
+        moment_seconds: float | None = None,
     ) -> None:
         """Count what is free now, members not placed.
 
@@ -182,7 +200,9 @@ class FreeCapacity:
         asked = members[0].amounts.requests.keys() - {PODS}
         self.is_exact = alike and bool(counted) and asked <= set(counted)
         exact = self.is_exact
-        is_open = rows_but_for_resources(world, profile, members[0]) if exact else snapshot.alive
+        is_open = snapshot.alive
+        if exact:
+            is_open = rows_but_for_resources(world, profile, members[0], moment_seconds)
         self._row_of = snapshot.row_of
         self._needed = needed
         self._resources = [*counted, PODS] if counted else []

@@ -573,7 +573,8 @@ class PlacementChoice:
     def _rank(self, members: Sequence[PodInfo], needed: int) -> None:
         """Order the placements by what they could hold, and how full they were with that."""
         found, snapshot = self._found, self._context.world.cache.snapshot
-        of_rows = capacity(self._context.world, self._context.profile, members)
+        context = self._context
+        of_rows = capacity(context.world, context.profile, members, context.moment_seconds)
         held = sums(found.of_row, len(found.placements), of_rows.per_row)
         counts = np.minimum(held, len(members))
         mean = {

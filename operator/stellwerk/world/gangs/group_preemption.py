@@ -351,10 +351,13 @@ def _choose(
         return NO_VICTIMS
     members = request.members
     row_local = yield from _only_rows_matter(fork, members)
-    alike = row_local and counts_exactly(fork.profile, members)
+    moment = fork.moment_seconds
+    alike = row_local and counts_exactly(fork.profile, members, moment)
     ordered = yield from in_reprieve_order(fork, units, order, budgets=budgets)
     yield from remove_units(fork.world, ordered)
-    free_capacity = FreeCapacity(fork.world, fork.profile, members, request.needed, alike=alike)
+    free_capacity = FreeCapacity(
+        fork.world, fork.profile, members, request.needed, alike=alike, moment_seconds=moment
+    )
     if not free_capacity.is_enough:
         return NOT_EVEN_WITHOUT
     if free_capacity.is_exact:
@@ -382,9 +385,15 @@ def _only_rows_matter(fork: GroupContext, members: Sequence[PodInfo]) -> GroupSt
     """Whether pods on other nodes matter to no member; with fewer pods, they do not, either."""
     framework = fork.profile.framework
     fork.world.cache.update_snapshot()
-    for pod in {(pod.spec, pod.label_set): pod for pod in members}.values():
+    reads_time = framework.reads_time
+    different = {
+        (pod.spec, pod.label_set, pod.unscheduled_since_seconds if reads_time else None): pod
+        for pod in members
+    }
+    for pod in different.values():
         yield None
         state = CycleState()
+        state.moment_seconds = fork.moment_seconds
         framework.filtering.find_feasible(pod, state, sample=False)
         if not framework.filters.is_row_local(state, pod):
             return False

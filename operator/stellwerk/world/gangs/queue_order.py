@@ -117,7 +117,9 @@ def _waits(world: World, members: GroupMembers) -> bool:
 def _is_strict(world: World, members: GroupMembers) -> bool:
     served = world.profiles.served
     return any(
-        (profile := served.get(name)) is not None and gang_args(profile).strict_queues
+        (profile := served.get(name)) is not None
+        and not profile.observes
+        and gang_args(profile).strict_queues
         for name, count in members.pending.items()
         if count
     )

@@ -38,6 +38,7 @@ from stellwerk.models.unserved_pods import (
 )
 from stellwerk.profiles.spec.crd import crd_manifest
 from stellwerk.profiles.spec.profile import API_VERSION, GROUP, PLURAL, VERSION
+from stellwerk.profiles.spec.spec_fields import OBSERVE
 from stellwerk_cli.commands.diagnosis.allowed_text import image, named, version, word
 from stellwerk_cli.commands.diagnosis.survey import Unseen
 from stellwerk_cli.commands.port_arguments import IN_PLACE
@@ -162,6 +163,13 @@ class Installation:
                 continue
             return each["metadata"]["namespace"], spec.get("serviceAccountName") or "default"
         return None
+
+    @property
+    def observes(self) -> bool:
+        """Whether the operator was installed to observe, and needs only the rights for that."""
+        return any(
+            "--observe" in (_container(spec).get("args") or ()) for spec in self._pod_specs()
+        )
 
     @property
     def image_versions(self) -> set[str]:
@@ -731,6 +739,7 @@ def served_names(installed: Installation) -> set[str]:
         each
         for each in installed.profiles
         if _conditions(each).get("Active", {}).get("status") == "True"
+        and (each.get("spec") or {}).get("mode") != OBSERVE
     ]
     return names | _names_of(active)
 

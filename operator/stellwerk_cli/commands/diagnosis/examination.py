@@ -91,7 +91,12 @@ async def examine(address: PortAddress, namespace: str, *, for_bundle: bool) -> 
         found += checks.check_leases(installed)
         found += checks.check_profiles(installed)
         if installed.account is not None:
-            rights = await check_operator_rights(survey, installed.account, installed.wanted_lease)
+            rights = await check_operator_rights(
+                survey,
+                installed.account,
+                installed.wanted_lease,
+                observes=installed.observes,
+            )
         else:
             what = "no pod of it with a service account is seen, so its user is not known"
             rights = Finding(check="operator's rights", state="unknown", what=what)

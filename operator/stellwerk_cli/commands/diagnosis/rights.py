@@ -77,14 +77,43 @@ _MAX_SHOWN: Final = 8
 """Missing rights that a finding names; the rest is counted."""
 
 
-def operator_rights(namespace: str, lease: tuple[str, str]) -> tuple[Right, ...]:
-    """Every right that the operator needs in its namespace, with that lease."""
+_ABOUT_OTHERS: Final = frozenset({("coordination.k8s.io", "leases"), ("", "events")})
+"""Resources of other schedulers, for which an observer does not look."""
+_OF_AN_OBSERVER: Final = frozenset(
+    {
+        (_OWN, "schedulerprofiles/status"),
+        ("authentication.k8s.io", "tokenreviews"),
+        ("authorization.k8s.io", "subjectaccessreviews"),
+    }
+)
+"""Resources of the whole cluster that an observer writes, or asks by a POST."""
+
+
+def operator_rights(
+    namespace: str, lease: tuple[str, str], *, observes: bool = False
+) -> tuple[Right, ...]:
+    """Every right that the operator needs in its namespace, with that lease.
+
+    `observes`: it was started with `--observe`, and only reads (manifests/overlays/observe).
+    """
     lease_namespace, lease_name = lease
     leases = Right("", "leases", "coordination.k8s.io", lease_namespace)
-    return (
-        *(Right(verb, resource, group) for group, resource, verbs in _CLUSTER for verb in verbs),
+    held = (
         replace(leases, verb="create"),
         *(replace(leases, verb=verb, name=lease_name) for verb in ("get", "update", "watch")),
+    )
+    if observes:
+        cluster = (
+            Right(verb, resource, group)
+            for group, resource, verbs in _CLUSTER
+            for verb in verbs
+            if (group, resource) in _OF_AN_OBSERVER
+            or (verb in _READ and (group, resource) not in _ABOUT_OTHERS)
+        )
+        return (*cluster, *held, _AUTHORITY)
+    return (
+        *(Right(verb, resource, group) for group, resource, verbs in _CLUSTER for verb in verbs),
+        *held,
         Right("create", "events", "", lease_namespace),
         *(
             Right(verb, "controllerrevisions", "apps", namespace)
@@ -141,11 +170,14 @@ async def rules_of(survey: Survey, account: tuple[str, str]) -> Rules | Unseen:
 
 
 async def check_operator_rights(
-    survey: Survey, account: tuple[str, str], lease: tuple[str, str]
+    survey: Survey, account: tuple[str, str], lease: tuple[str, str], *, observes: bool = False
 ) -> Finding:
-    """Compare the rights of the operator's service account with those that it needs."""
+    """Compare the rights of the operator's service account with those that it needs.
+
+    `observes`: it was installed to observe.
+    """
     namespace, name = account
-    wanted = operator_rights(survey.namespace, lease)
+    wanted = operator_rights(survey.namespace, lease, observes=observes)
     rules = await rules_of(survey, account)
     suspected = [right for right in wanted if isinstance(rules, Unseen) or not rules.allow(right)]
     user = f"system:serviceaccount:{namespace}:{name}"
@@ -168,10 +200,11 @@ async def check_operator_rights(
     if not missing:
         return _finding("ok", f"{user} has the {len(wanted)} rights that it needs")
     shown = "; ".join(_grouped(missing))
+    roles = "-f manifests/10-rbac.yaml" if not observes else "-k YOURS, with overlays/observe"
     return _finding(
         "failed",
         f"{user} lacks {len(missing)} of {len(wanted)} rights: {shown}",
-        "kubectl apply -f manifests/10-rbac.yaml (with Helm: helm upgrade)"
+        f"kubectl apply {roles} (with Helm: helm upgrade)"
         + (", and manifests/overlays/in-place/lease.yaml" if lease[0] == "kube-system" else ""),
     )
 

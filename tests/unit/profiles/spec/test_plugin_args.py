@@ -44,7 +44,10 @@ def dump(plugin: str, written: JsonObject) -> JsonObject:
             "InterPodAffinity",
             {"hardPodAffinityWeight": 1, "ignorePreferredTermsOfExistingPods": False},
         ),
-        ("PodTopologySpread", {"defaultConstraints": [], "defaultingType": "System"}),
+        (
+            "PodTopologySpread",
+            {"defaultConstraints": [], "defaultingType": "System", "giveWayAfterSeconds": 0},
+        ),
         (
             "VolumeBinding",
             {

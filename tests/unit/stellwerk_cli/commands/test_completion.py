@@ -53,6 +53,8 @@ def names(kind: str, namespace: str | None) -> list[str]:
         pytest.param(["profile", "history", "p"], ["packing"], id="a profile"),
         pytest.param(["shadow", "diff", "s"], ["stellwerk"], id="a profile behind a choice"),
         pytest.param(["promote", "p"], ["packing"], id="a profile to promote"),
+        pytest.param(["observe", "r"], ["report"], id="a report"),
+        pytest.param(["observe", "report", "p"], ["packing"], id="a profile that observes"),
         pytest.param(["completion", "z"], ["zsh"], id="a choice"),
     ],
 )

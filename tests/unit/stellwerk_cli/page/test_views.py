@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlencode, urljoin
 
+import aiohttp
 import orjson
 import pytest
 from typing_extensions import override
@@ -23,6 +24,7 @@ from stellwerk.client.operator_port import NoAnswer, PortRefusal
 from stellwerk_cli.cli import build_parser, main
 from stellwerk_cli.page import answers
 from stellwerk_cli.page.answers import PodEvent
+from stellwerk_cli.page.server import open_page
 from stellwerk_cli.page.views import (
     LISTS,
     amount,
@@ -40,6 +42,7 @@ from tests.support.device_cases import device, held
 from tests.support.explaining_port import explaining_port, two_nodes, with_devices
 from tests.support.hostile_answers import EVIL, hostile_answers, hostile_device
 from tests.support.in_process import make_profile, quiet
+from tests.support.observed_answers import DIFFERS, observed_profile
 from tests.support.page_window import (
     NOW,
     AcceptedSpecs,
@@ -1035,3 +1038,73 @@ def test_manifests_become_files_that_the_command_reads(tmp_path: Path) -> None:
 )
 def test_a_file_is_named_after_its_page(path: str, name: str) -> None:
     assert file_name(path) == name
+
+
+@asynccontextmanager
+async def observing() -> AsyncIterator[Window]:
+    """A window on an operator that observes default-scheduler."""
+    port = ScriptedPort()
+    port.answers["/observed"] = {"items": [observed_profile()]}
+    async with opened(port) as window:
+        yield window
+
+
+async def test_every_page_says_that_nothing_is_written_about_an_observed_scheduler() -> None:
+    async with observing() as window:
+        for place in ("/", "/queue", "/observed", "/nowhere"):
+            _, text = await window.get(place)
+            assert "observing <a" in text, place
+            assert "nothing is written" in text
+            assert 'href="/observed"' in text
+    async with opened() as window:
+        _, text = await window.get("/")
+    assert "observ" not in text
+
+
+async def test_the_comparison_has_shares_reasons_and_differences_with_their_pods() -> None:
+    async with observing() as window:
+        status, text = await window.get("/observed")
+        _, equal = await window.get("/observed?result=equal")
+        _, unknown = await window.get("/observed?result=no-class")
+    assert status == 200
+    plain = " ".join(re.sub(r"<[^>]*>", " ", text).split())
+    assert "1,204 bindings compared, 3 not yet" in plain
+    assert "equal 97.2 % 1,170" in plain
+    assert "sum 100.0 %" in plain
+    assert "p99 32 ms" in plain
+    assert "2026-11-21 97.0 %" in plain
+    assert "A shadow&#39;s regret is of one step" in text
+    for name in ("web-7", "db-0", "large-0"):
+        assert f'href="/pods/default/{name}"' in text
+        assert f'href="/pods/default/{name}"' not in equal
+    assert 'href="/pods/default/web-6"' not in text
+    assert 'href="/pods/default/web-6"' in equal
+    assert 'href="/pods/default/web-7"' in unknown
+
+
+async def test_a_page_without_observed_profiles_says_what_observes() -> None:
+    port = ScriptedPort()
+    port.answers["/observed"] = {"items": []}
+    async with opened(port) as window:
+        status, text = await window.get("/observed")
+    assert (status, "No profile observes another scheduler." in text) == (200, True)
+
+
+async def test_decisions_show_bindings_of_observed_schedulers() -> None:
+    port = ScriptedPort()
+    port.answers["/decisions"] = {"total": 0, "items": [], "observed": [DIFFERS]}
+    async with opened(port) as window:
+        _, text = await window.get("/decisions")
+    assert 'href="/pods/default/web-7"' in text
+    assert "No pod has been placed yet." not in text
+
+
+async def test_what_is_assumed_of_a_followed_cluster_stands_above_every_page() -> None:
+    async with (
+        open_page(ScriptedPort(), remarks=lambda: ["without StorageClass: <b>"]) as url,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
+        session.get(url) as answer,
+    ):
+        text = await answer.text()
+    assert "nothing is written to this cluster" in text
+    assert "<li>without StorageClass: &lt;b&gt;</li>" in text

@@ -130,6 +130,8 @@ def test_names_are_served_while_their_scheduler_lives() -> None:
         "default-scheduler",
     }
     assert served_names(installed(leases=[kube_scheduler])) == {"default-scheduler"}
+    observed = [profile("default-scheduler", mode="Observe")]
+    assert served_names(installed(leases=[lease(OWN, "a")], profiles=observed)) == set()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,12 @@ import pytest
 from stellwerk_cli.commands.diagnosis.rights import CALLER_RIGHTS, Rules, operator_rights
 from stellwerk_cli.commands.diagnosis.survey import Right, right_of
 from stellwerk_kube.json_values import JsonObject
-from tests.support.rights import access_manifests, rules_of_operator
+from tests.support.rights import (
+    access_manifests,
+    observer_manifests,
+    rights_in,
+    rules_of_operator,
+)
 
 NAMESPACE = "stellwerk"
 DELEGATED = {
@@ -18,19 +23,13 @@ CHOSEN = {("secrets", "get")}
 """Secrets of extenders: an installation may have none."""
 
 
-def test_the_table_is_that_of_the_manifests() -> None:
+@pytest.mark.parametrize("observes", [False, True], ids=["scheduler", "observer"])
+def test_the_table_is_that_of_the_manifests(*, observes: bool) -> None:
     wanted = {
         (each.group, each.resource, each.verb)
-        for each in operator_rights(NAMESPACE, (NAMESPACE, "stellwerk"))
+        for each in operator_rights(NAMESPACE, (NAMESPACE, "stellwerk"), observes=observes)
     }
-    granted = {
-        (group, resource, verb)
-        for role in access_manifests()
-        for rule in rules_of_operator(role)
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    granted = rights_in(observer_manifests() if observes else access_manifests())
     assert {each for each in wanted - granted if each[1:] not in DELEGATED} == set()
     assert {each for each in granted - wanted if each[1:] not in CHOSEN} == set()
 
