@@ -4,10 +4,12 @@ The other scheduler is played by pods that are created with their nodes.
 """
 
 import asyncio
+import gc
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import aiohttp
 import pytest
@@ -63,6 +65,16 @@ def add_pod(cluster: EmbeddedCluster, pod: JsonObject) -> None:
 async def followed(kubeconfig: str) -> AsyncIterator[tuple[FollowedCluster, OperatorPort]]:
     """Yield the cluster, read, and its port."""
     stop = asyncio.Event()
+    # It takes the collector for its own process's.
+    with patch.object(gc, "freeze"):
+        async with _following(kubeconfig, stop) as found:
+            yield found
+
+
+@asynccontextmanager
+async def _following(
+    kubeconfig: str, stop: asyncio.Event
+) -> AsyncIterator[tuple[FollowedCluster, OperatorPort]]:
     async with follow_cluster(ClusterToFollow(kubeconfig)) as cluster:
         task = asyncio.create_task(cluster.run(stop, stop.set))
         try:
@@ -93,6 +105,8 @@ async def test_the_page_of_a_cluster_without_an_operator_follows_it_and_writes_n
     assert large.would_fit
     assert queue.total == 1
     assert nodes.total == 3
+    assert nodes.totals is not None
+    assert nodes.totals.requested["cpu"] == 1000
     verbs = {verb for _, resource, verb in asked.allowed if "reviews" not in resource}
     assert verbs <= {*VERBS}
     reviews = {(resource, verb) for _, resource, verb in asked.allowed if "reviews" in resource}
@@ -100,6 +114,7 @@ async def test_the_page_of_a_cluster_without_an_operator_follows_it_and_writes_n
     assert not {right for right in asked.refused if right[2] not in VERBS}
 
 
+@pytest.mark.long
 async def test_bindings_of_the_other_scheduler_are_compared_and_explained(tmp_path: Path) -> None:
     """The other scheduler binds one pod where we would, and one where another pod runs already."""
     pods = (make_pod("runs", cpu="3", node_name="n0"), make_pod("web", cpu="500m"))
@@ -221,6 +236,7 @@ async def test_profiles_of_the_cluster_observe_and_others_are_assumed(tmp_path: 
     assert "SchedulerProfiles of the cluster are followed: packing" in followed_cluster.lines()
 
 
+@pytest.mark.long
 async def test_the_command_serves_until_it_is_stopped(tmp_path: Path) -> None:
     async with cluster_of(make_pod("large", cpu="9")) as cluster:
         kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", EVERYTHING)
@@ -244,6 +260,7 @@ async def test_the_command_serves_until_it_is_stopped(tmp_path: Path) -> None:
             assert "decided as kube-scheduler 1.36.2 is assumed to" in text
             assert await page.stop() == 0
     assert "It follows the cluster with your credentials, and writes nothing." in log.read_text()
+    assert "WARNING" not in log.read_text()
 
 
 @pytest.mark.parametrize(

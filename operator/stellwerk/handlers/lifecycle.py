@@ -284,12 +284,18 @@ def _is_no_request_for_a_pause(record: logging.LogRecord) -> bool:
     return not ("will retry" in text and "APITooManyRequestsError" in text)
 
 
+def _is_no_skipped_cleanup(record: logging.LogRecord) -> bool:
+    """Drop kopf's line at the end that it cleans nothing up: there is nothing to clean up."""
+    return not record.getMessage().startswith("Cleanup activity")
+
+
 def _quieten_kopf() -> None:
     """Leave out of kopf's log what does not help a user of the operator."""
     # Otherwise it logs every single event, where it handles them itself.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     # It warns of each absent kind, as does the delivery of the kind.
     logging.getLogger("kopf._core.reactor.observation").setLevel(logging.ERROR)
+    logging.getLogger("kopf._core.reactor.running").addFilter(_is_no_skipped_cleanup)
     # In an outage every attempt of every kind is an error.
     watching = logging.getLogger("kopf._cogs.clients.watching")
     if not any(isinstance(present, _Seldom) for present in watching.filters):

@@ -32,6 +32,7 @@ from stellwerk.profiles.spec.profile import KIND as PROFILE
 from stellwerk.profiles.spec.profile import OPERATOR_LABEL
 from stellwerk.profiles.spec.spec_fields import OBSERVE
 from stellwerk.scheduler.observers.instruments import sample_queues
+from stellwerk.scheduler.scheduler import stand_by
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.http import LIMITS, MAX_QUESTION_BYTES
 from stellwerk.supervision import run_together
@@ -104,6 +105,7 @@ class FollowedCluster:
         self.operator.world.profiles.server_version = version
         self.operator.loader.follow(assumed.compatibility)
         self.operator.profile_status.may_write = lambda: False
+        self._filled = asyncio.Event()
         self._assumed = assumed
         self._unread = unread
         self._profiles = ObservedProfiles(self.operator.handlers, assumed, unread)
@@ -120,13 +122,12 @@ class FollowedCluster:
         Raises:
             SchedulerError: the watches ended for good.
         """
-        operator, always = self.operator, asyncio.Event()
-        always.set()
+        operator = self.operator
         self._profiles.assume()
         await run_together(
             stop,
             deciding=self._decide(),
-            queue_samples=sample_queues(operator.explanations.history, always),
+            queue_samples=sample_queues(operator.explanations.history, self._filled),
             watches=run_operator(
                 events=self._profiles,
                 client=self.client,
@@ -140,13 +141,17 @@ class FollowedCluster:
         )
 
     async def _decide(self) -> None:
-        operator = self.operator
+        operator, at_once = self.operator, asyncio.Event()
+        at_once.set()
         await operator.barrier.wait()
+        # Writes the snapshot, which answers read, as an operator does while it waits for its lease.
+        await stand_by(operator.world, operator.active, at_once)
+        self._filled.set()
         await operator.scheduler.run()
 
     async def filled(self) -> None:
-        """Wait until the first list of every kind is complete."""
-        await self.operator.barrier.wait()
+        """Wait until the first list of every kind is complete, and answers can be given."""
+        await self._filled.wait()
 
     def progress(self) -> str:
         """The objects that were read so far, for the line of a command that waits."""
