@@ -3,9 +3,10 @@
 From the watch event through queue, decision and binding to the event that confirms it, without
 sockets; the quickest of many batches counts, since other work on the machine only adds to it.
 Another checkout is measured by this file, too: `PYTHONPATH=TREE/operator:TREE python
-tests/benchmarks/bench_way.py`. With `--paced 11` an API that gives an answer each millisecond sets
-the pace of a backlog at 5,000 nodes, in so many pairs: decisions one by one, as slots for bindings
-come back, and in rows, as they are made.
+tests/benchmarks/bench_way.py`. With `--kind unique`, or another workload, on its 5,000 nodes. With
+`--paced 11` an API that gives an answer each millisecond sets the pace of a backlog at 5,000 nodes,
+in so many pairs: decisions one by one, as slots for bindings come back, and in rows, as they are
+made.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from typing_extensions import override
 
 from stellwerk.scheduler import binding_tasks
 from stellwerk_kube.clock import VirtualClock
+from stellwerk_simulation.workloads import KINDS
+from tests.benchmarks import workloads
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 
@@ -34,6 +37,7 @@ PODS: Final = 50
 _WARM_UP: Final = 10
 _TURNS: Final = 100
 """Of the loop: enough for a batch."""
+_WORKLOAD_NODES: Final = 5000
 _PACED_NODES: Final = 5000
 _BACKLOG: Final = 1500
 _PAUSE_SECONDS: Final = 0.001
@@ -52,19 +56,26 @@ class _RealClock(VirtualClock):
         return datetime.now(UTC)
 
 
-async def measure() -> list[float]:
-    """Microseconds of CPU time a pod, by batch."""
+async def measure(kind: str = "") -> list[float]:
+    """Microseconds of CPU time a pod, by batch; of a workload on its own nodes, if one is named."""
     async with running(_RealClock()) as world:
         world.apply(make_profile("stellwerk"))
-        world.apply(*(make_node(f"node-{n}", cpu="64", pods="500") for n in range(NODES)))
+        if kind:
+            world.apply(*map(workloads.make_node, range(_WORKLOAD_NODES)))
+        else:
+            world.apply(*(make_node(f"node-{n}", cpu="64", pods="500") for n in range(NODES)))
         gc.freeze()
         gc.disable()
-        return [await _batch(world, number) for number in range(BATCHES)][_WARM_UP:]
+        return [await _batch(world, number, kind) for number in range(BATCHES)][_WARM_UP:]
 
 
-async def _batch(world: InProcess, number: int) -> float:
-    names = [f"web-{number}-{n}" for n in range(PODS)]
-    pods = [make_pod(name, cpu="10m", scheduler_name="stellwerk") for name in names]
+async def _batch(world: InProcess, number: int, kind: str) -> float:
+    if kind:
+        pods = [workloads.make_pod(kind, PODS * number + n) for n in range(PODS)]
+    else:
+        ids = [f"web-{number}-{n}" for n in range(PODS)]
+        pods = [make_pod(name, cpu="10m", scheduler_name="stellwerk") for name in ids]
+    names = [pod["metadata"]["name"] for pod in pods]
     began = time.process_time()
     world.apply(*pods)
     await quiet(_TURNS)
@@ -131,6 +142,7 @@ def main() -> None:
     """Print the quickest batch, and the middle one; or pairs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--paced", type=int, default=0, help="so many pairs at an API's pace")
+    parser.add_argument("--kind", default="", choices=KINDS, help="a workload in place of pods")
     options = parser.parse_args()
     if options.paced:
         pairs = asyncio.run(paced(options.paced))
@@ -144,7 +156,7 @@ def main() -> None:
             )
         )
         return
-    batches = asyncio.run(measure())
+    batches = asyncio.run(measure(options.kind))
     figures = {"min_us": round(min(batches), 1), "median_us": round(statistics.median(batches), 1)}
     print(json.dumps(figures))
 

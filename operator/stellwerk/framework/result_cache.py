@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from stellwerk.framework.interface import FilterPlugin, Reuse, ScorePlugin
 from stellwerk.framework.services import Nominations
-from stellwerk.framework.types import OK, Status, StatusColumn
+from stellwerk.framework.types import OK, Status, StatusColumn, are_no_codes
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.columns import (
@@ -325,7 +325,8 @@ class ResultCache:
         if not columns.kept:
             everything = NodeView(self._snapshot)
             asked = [compute(index, everything) for index in range(len(filters))]
-            return _all_fit(asked, slice(None))
+            refusing = [codes for codes in asked if not are_no_codes(codes)]
+            return _all_fit(refusing, slice(None)) if refusing else np.ones(everything.size, bool)
         together = tuple([plugin.name for plugin in filters])
         fits = columns.fits.get(together)
         if fits is not None and fits.position == fits.changes.position:
@@ -381,12 +382,9 @@ class ResultCache:
 
 def _compiled_bytes(key: Hashable) -> int:
     """The memory of a spec that is a key, or a part of one, in bytes."""
-    parts = key if isinstance(key, tuple) else (key,)
-    return sum(
-        _COMPILED_BYTES_PER_JSON_BYTE * part.size_bytes
-        for part in parts
-        if isinstance(part, SchedulingSpec)
-    )
+    if isinstance(key, SchedulingSpec):
+        return _COMPILED_BYTES_PER_JSON_BYTE * key.size_bytes
+    return sum(map(_compiled_bytes, key)) if isinstance(key, tuple) else 0
 
 
 def _uniform(values: IntColumn) -> int | None:

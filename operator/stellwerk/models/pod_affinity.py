@@ -99,6 +99,10 @@ class PodAffinity:
         object.__setattr__(self, "empty", not self.size)
 
 
+_NO_AFFINITY: Final = PodAffinity()
+"""What most pods have; shared, because it is immutable."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpreadConstraint:
     """A topology spread constraint; labels of matchLabelKeys are already part of the selector."""
@@ -121,6 +125,8 @@ def parse_pod_affinity(
     affinity: JsonObject, namespace: str, labels: Mapping[str, str]
 ) -> PodAffinity:
     """PodAffinity and podAntiAffinity of a pod in that namespace and with those labels."""
+    if not affinity:
+        return _NO_AFFINITY
     attract, repel = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
     matchers: dict[bytes, PodMatcher] = {}
 

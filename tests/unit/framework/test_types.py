@@ -10,9 +10,12 @@ from stellwerk.framework.types import (
     OK,
     Code,
     CycleState,
+    FilterResult,
     Status,
     StatusColumn,
+    are_no_codes,
     completes,
+    no_codes,
     unresolvable,
     unschedulable,
 )
@@ -91,3 +94,23 @@ def test_an_attempt_that_begins_anew_has_forgotten_everything() -> None:
     assert state.get("plugin", int) is None
     assert not state.skipped_filters
     assert state.unfinished is None
+
+
+def test_codes_of_filters_that_refuse_no_node_are_shared_and_known_without_reading_them() -> None:
+    large, small = no_codes(5000), FilterResult.everywhere(3)
+    none = FilterResult.of_mask(np.zeros(4, np.bool_), unschedulable("Any", "why"))
+    one = FilterResult.of_mask(np.array([False, True]), unschedulable("Any", "why"))
+    assert [each.codes.tolist() for each in (small, none, one)] == [[0] * 3, [0] * 4, [0, 1]]
+    assert [are_no_codes(each) for each in (large, small.codes, none.codes)] == [True] * 3
+    assert not are_no_codes(one.codes)
+    assert not are_no_codes(large.copy())
+    with pytest.raises(ValueError, match="read-only"):
+        large[0] = 1
+
+
+def test_codes_that_were_shared_in_a_smaller_cluster_stay_zeros() -> None:
+    before = no_codes(10)
+    longer = no_codes(4 * len(before.base if before.base is not None else before))
+    assert not longer.any()
+    assert not before.any()
+    assert are_no_codes(no_codes(10))

@@ -109,7 +109,7 @@ def _mean(
     if total is None:
         return np.zeros(nodes.size, np.int64)
     # Whole numbers, none of them negative: to cut off is to round down.
-    total /= np.maximum(weights, 1)
+    total /= max(weights, 1) if isinstance(weights, int) else np.maximum(weights, 1)
     return total.astype(np.int64)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextvars import Context
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -58,6 +59,9 @@ ONE_BY_ONE_REASON: Final = "GangSchedulingOff"
 OWN_TYPES: Final = frozenset(
     {PLACED, ANNOTATIONS, PARTLY_BOUND, WAITING, ROOM_NOT_GRANTED, ONE_BY_ONE}
 )
+MAX_CHECKS_PER_ITERATION: Final = 64
+"""Groups that are looked at in one iteration of the event loop, about 2 ms: thousands may have come
+together."""
 CHECK_DELAY_SECONDS: Final = 1.0
 """Time between a change of a group and the look whether it waits: a group that is complete sooner
 is never said to wait."""
@@ -107,8 +111,10 @@ class GroupConditions:
     """The condition of each group as its last event told it."""
     _warned: dict[str, str] = field(default_factory=dict)
     """APIs of groups that cannot be seen, with the reason that the log has."""
-    _checks: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
-    """Groups that are to be looked at when some time has passed."""
+    _checks: dict[PodGroupKey, float] = field(default_factory=dict)
+    """Groups that are to be looked at, and when, by the loop's time; the first is due first."""
+    _next_check: asyncio.TimerHandle | None = None
+    """The timer of the first of them."""
 
     # --- what cycles say ------------------------------------------------------------------------
 
@@ -143,8 +149,8 @@ class GroupConditions:
             self._last_event.pop(key, None)
         if key in self._checks or not (self.is_served(key) or self._why_one_by_one(key)):
             return
-        loop = asyncio.get_running_loop()
-        self._checks[key] = loop.call_later(CHECK_DELAY_SECONDS, self._check, key)
+        self._checks[key] = asyncio.get_running_loop().time() + CHECK_DELAY_SECONDS
+        self._await_check()
 
     def check_all(self) -> None:
         """Look at every group as scheduling begins: some may have been waiting for long."""
@@ -188,8 +194,26 @@ class GroupConditions:
         named = ", ".join(f'"{name}"' for name in names)
         return f"gangScheduling is off in the SchedulerProfile {named}" if names else ""
 
+    def _await_check(self) -> None:
+        """Set the timer of the first group that is to be looked at, if it is not set."""
+        if self._checks and self._next_check is None:
+            loop = asyncio.get_running_loop()
+            left_seconds = next(iter(self._checks.values())) - loop.time()
+            self._next_check = loop.call_later(max(0.0, left_seconds), self._check_due)
+
+    def _check_due(self) -> None:
+        """Look at the groups whose time has come: a part of them in one iteration of the loop."""
+        self._next_check = None
+        now = asyncio.get_running_loop().time()
+        first = list(islice(self._checks.items(), MAX_CHECKS_PER_ITERATION))
+        try:
+            for key in [key for key, due_seconds in first if due_seconds <= now]:
+                del self._checks[key]
+                self._check(key)
+        finally:
+            self._await_check()
+
     def _check(self, key: PodGroupKey) -> None:
-        del self._checks[key]
         states = self.world.pod_groups
         members = states.groups.get(key)
         one_by_one = self._why_one_by_one(key)

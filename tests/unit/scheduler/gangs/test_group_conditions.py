@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from stellwerk.models.pod_group import PodGroupKey
 from stellwerk.scheduler.gangs import group_cycle
+from stellwerk.scheduler.gangs.group_conditions import (
+    MAX_CHECKS_PER_ITERATION,
+    GroupConditions,
+)
 from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.group_attempt import MemberRequest, decided_at_once
 from stellwerk_kube.clock import VirtualClock
@@ -186,5 +191,43 @@ def test_a_basic_group_that_waits_gets_an_event() -> None:
         await asyncio.sleep(5)
         reasons = [reason for name, _, reason, _ in world.notes.events if name == "g"]
         assert (scheduled(world), reasons) == ("False", ["FailedScheduling"])
+
+    story(play)
+
+
+def test_many_groups_that_came_together_are_looked_at_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together: list[PodGroupKey] = []
+    parts: list[int] = []
+    check = GroupConditions._check  # noqa: SLF001 nothing else shows iterations
+
+    def end_part() -> None:
+        parts.append(len(together))
+        together.clear()
+
+    def counted(conditions: GroupConditions, key: PodGroupKey) -> None:
+        if not together:
+            asyncio.get_running_loop().call_soon(end_part)
+        together.append(key)
+        check(conditions, key)
+
+    monkeypatch.setattr(GroupConditions, "_check", counted)
+
+    async def play(world: InProcess) -> None:
+        for number in range(150):
+            world.apply(make_group(f"g{number}", 2), make_member(f"p{number}", f"g{number}"))
+        await asyncio.sleep(3)
+        waiting = [
+            path
+            for path, obj in world.client.objects.items()
+            if "/podgroups/" in path
+            and any(
+                each["reason"] == "WaitingForPods"
+                for each in obj.get("status", {}).get("conditions", ())
+            )
+        ]
+        assert len(waiting) == 150
+        assert max(parts) == MAX_CHECKS_PER_ITERATION
 
     story(play)
