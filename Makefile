@@ -194,6 +194,10 @@ soak-gangs: $(READY) ## groups, claims and Jobs that come and go, and an audit o
 soak-partly-bound: $(READY) ## leaders of three replicas that are killed between a gang's bindings, on full nodes (MINUTES=10)
 	@PYTHONPATH=operator $(BIN)/python -m tests.soak.partly_bound --minutes $(MINUTES)
 
+.PHONY: soak-observe
+soak-observe: $(READY) ## an operator that serves and observes beside one that serves, while pods come and go (MINUTES=10)
+	@PYTHONPATH=operator $(BIN)/python -m tests.soak.observed --minutes $(MINUTES)
+
 .PHONY: soak-explanations
 soak-explanations: $(READY) ## 500 random clusters: what explanations say that pods would get is what they get
 	@$(BIN)/pytest --quiet -m soak tests/flows/test_explained_attempts.py

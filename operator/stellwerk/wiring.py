@@ -134,8 +134,8 @@ class Operator:
         """Wire the parts; `numbers` makes a generator, from a profile's seed or from none."""
         self.metrics = metrics
         self._client = client
-        self.active, observed = ActiveQueue(), ActiveQueue()
-        active = self.active
+        self.active, self.observed = ActiveQueue(), ActiveQueue()
+        active, observed = self.active, self.observed
         self.world = _world(active, observed, metrics, clock, options, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
@@ -198,7 +198,7 @@ class Operator:
             self.without_profile,
             self.bindings,
             self.outcomes,
-            lambda: self.scheduler.deciding,
+            lambda: self.scheduler.deciding or self.observer.deciding,
         )
         self.redelivery = Redelivery()
         self.audit_rounds = AuditRounds(self.audit, self.redelivery, metrics, options.audit_seconds)
@@ -351,7 +351,7 @@ class Operator:
         A process that only observes makes no profile.
         """
         await self.barrier.wait()
-        await stand_by(self.world, self.active, leading)
+        await stand_by(self.world, self.active, leading, self.observed)
         observe_only = self.loader.permission.observe_only
         if not observe_only:
             await ensure_profile(self.loader, self._client, self.handlers)

@@ -180,8 +180,8 @@ def _message(number: int, message: bytes) -> bytes:
     """Encode bytes, a text or a message as a field; numbers go up to 15, and take one byte."""
     size = len(message)
     if size < _MORE:  # most of them: no call for a length of one byte
-        return bytes((number << 3 | _BYTES, size)) + message
-    return bytes((number << 3 | _BYTES,)) + _written_number(size) + message
+        return b"%c%c%b" % (number << 3 | _BYTES, size, message)
+    return b"%c%b%b" % (number << 3 | _BYTES, _written_number(size), message)
 
 
 def _written_number(value: int) -> bytes:

@@ -32,6 +32,7 @@ from stellwerk_kube.file_limits import (
     too_much,
 )
 from stellwerk_kube.json_values import JsonObject, JsonValue
+from stellwerk_kube.pod_templates import counted_pods, is_counted
 
 MAX_DEPTH: Final = 400
 """Levels of nesting in a body or in a file of objects. Python reads YAML with two calls a level, of
@@ -609,7 +610,10 @@ def check_form(at: str, obj: JsonObject) -> JsonObject:
 
 
 def flattened(at: str, document: object) -> Iterator[JsonObject]:
-    """The objects of a document: itself, the items of a List, or the lists of an export."""
+    """The objects of a document: itself, the items of a List, or the lists of an export.
+
+    A document `{template, count}` is a controller that runs so many pods.
+    """
     if not isinstance(document, dict):
         raise ConfigurationError(f"{at}: {about_document(document)}")
     if is_export(document):
@@ -625,6 +629,11 @@ def flattened(at: str, document: object) -> Iterator[JsonObject]:
             yield from flattened(at, {"kind": kind} | typed | item)
     elif document.get("items", 0) is None and str(document.get("kind", "")).endswith("List"):
         return
+    elif is_counted(document):
+        try:
+            yield counted_pods(document)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigurationError(f"{at}: {error}") from error
     else:
         yield check_form(at, document)
 
@@ -643,7 +652,7 @@ def _is_record(document: JsonObject) -> bool:
 def is_of_objects(document: object) -> bool:
     """Whether `flattened` is for a document; it may be a case that `decide` reads otherwise."""
     return isinstance(document, dict) and (
-        "kind" in document or is_export(document) or _is_record(document)
+        "kind" in document or is_export(document) or _is_record(document) or is_counted(document)
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from stellwerk.answers.answer import PortAnswer
+from stellwerk.answers.what_if import TemplateOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,9 @@ class SimulatedRun(PortAnswer):
     figures: Mapping[str, float]
     """By their names in the table."""
     pods: Sequence[SimulatedPod]
+    """The pods, but for those of `templates`."""
+    templates: Sequence[TemplateOutcome] | None = None
+    """Controllers with more than 1,000 pods, whose pods are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,9 @@ class FitAnswer(PortAnswer):
     """Pods that no shape holds even if it is empty, with the reason."""
     unplanned: Mapping[str, str] | None = None
     """Pods that found no node in addition to the others, with the reason."""
+    templates: Sequence[TemplateOutcome] | None = None
+    """Controllers with more than 1,000 pods, whose pods are counted, and not in the two above. A
+    kind of node is a shape."""
     assumed: Sequence[str] | None = None
     """Assumptions of the plan, and things that it leaves aside, a sentence each."""
     left_out: Mapping[str, str] | None = None

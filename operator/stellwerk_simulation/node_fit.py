@@ -23,6 +23,7 @@ from stellwerk.models.pod_group import COSCHEDULING_LABEL
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.decide import decide
+from stellwerk.world.equal_pods import EqualPodRuns
 from stellwerk.world.supposed_nodes import suppose_node
 from stellwerk.world.world import World
 from stellwerk_kube.admission import Admission
@@ -73,6 +74,8 @@ class FitPlan:
     placed: int
     unplanned: Mapping[str, str] = field(default_factory=dict)
     """Pods that found no node in addition to the others, however many there were, and why."""
+    on_node: Mapping[str, str] = field(default_factory=dict)
+    """The node of each pod that has one, by the pod's name: SHAPE-NUMBER."""
     assumed: Sequence[str] = ()
     """Assumptions, and things that are left aside, in sentences."""
 
@@ -128,7 +131,9 @@ def fit(
     placed = len(pods) - len(homeless) - len(unplanned)
     cost = search.cost(counts)
     assumed += search.assumed
-    return FitPlan(counts, min(bound, cost), cost, homeless, placed, unplanned, assumed)
+    return FitPlan(
+        counts, min(bound, cost), cost, homeless, placed, unplanned, search.on_node, assumed
+    )
 
 
 def nothing_to_do(shapes: Sequence[TraceNode]) -> FitPlan:
@@ -258,6 +263,9 @@ class _Search:
         """By the name of the pod."""
         self._best: _Trial | None = None
         self.assumed: list[str] = []
+        self._filled_world, self._runs = self._world, EqualPodRuns(self._world)
+        self.on_node: dict[str, str] = {}
+        """The node of each pod in the plan that was found."""
         classes = dict.fromkeys(
             name
             for index, shape in enumerate(shapes)
@@ -321,6 +329,10 @@ class _Search:
             self.assumed.append(
                 f"the search ended after {self._seconds:g} s: there may be a cheaper plan"
             )
+        cache = best.world.cache
+        self.on_node = {
+            pod.name: found.node_name for pod in pods if (found := cache.pod(pod.name)) is not None
+        }
         why = self._why(best, late=late)
         if why:
             bound = self._cheapest(self._kinds_without(why))[1] if self._left() else 0.0
@@ -441,7 +453,9 @@ class _Search:
         """Whether the scheduler finds a node for a pod, which is on it from now on then."""
         world.cache.update_snapshot()
         [served] = world.profiles.served.values()
-        decision = decide(world, pod, served)
+        if self._filled_world is not world:
+            self._filled_world, self._runs = world, EqualPodRuns(world)
+        decision = self._runs.decide(pod, served)
         if not decision.node_name:
             return False
         state = decision.search.found.state

@@ -64,7 +64,7 @@ from stellwerk_simulation.replayed_decisions import (
 )
 
 _STALE_AFTER: Final = 1000
-"""Decisions; the items that were not taken out of activeQ are dropped then."""
+"""Decisions, or bindings of others, after which items left in activeQ are dropped."""
 
 
 @dataclass(slots=True)
@@ -453,6 +453,9 @@ class Replay:
             return
         self.result.releases[str(profile.compatibility.version)] = None
         self.result.bound_by_others += 1
+        if self.result.bound_by_others % _STALE_AFTER == 0:
+            self.operator.active.discard_stale()
+            self.operator.observed.discard_stale()
         self.world.cache.update_snapshot()
         self._numbers.draws = deque()
         if node_name not in self.world.cache.snapshot.row_of:

@@ -19,9 +19,11 @@ from stellwerk_simulation.answers import (
     SimulatedRun,
     SimulationAnswer,
 )
+from stellwerk_simulation.by_template import controllers_of_many, kinds_of, outcomes, without
 from stellwerk_simulation.comparison import Difference, comparison, differences
 from stellwerk_simulation.figures import FIGURES, CurvePoint, Figure, curve
 from stellwerk_simulation.run_metrics import RunResult
+from stellwerk_simulation.trace import TraceNode, TracePod
 
 Lines: TypeAlias = Sequence[Sequence[str]]
 """The lines of a table; the first is its head."""
@@ -110,9 +112,17 @@ def conclusion(first: str, second: str, placed: Difference) -> str:
 
 
 def answer_of(
-    results: Sequence[RunResult], compared: Sequence[tuple[str, str]]
+    results: Sequence[RunResult],
+    compared: Sequence[tuple[str, str]],
+    pods: Sequence[TracePod] = (),
+    nodes: Sequence[TraceNode] = (),
 ) -> SimulationAnswer:
-    """Everything that came of some runs, as programs read it."""
+    """Everything that came of some runs, as programs read it.
+
+    `pods`, `nodes`: of the experiment, for the pods of a controller that has very many.
+    """
+    makers = controllers_of_many(pods)
+    kinds = kinds_of(nodes) if makers else {}
     return SimulationAnswer(
         runs=[
             SimulatedRun(
@@ -127,9 +137,16 @@ def answer_of(
                     if (value := figure.of(run)) is not None
                 },
                 pods=[
-                    *(SimulatedPod(pod=pod, node=node) for pod, node in run.nodes.items()),
-                    *(SimulatedPod(pod=pod, reason=why) for pod, why in run.left_out.items()),
+                    *(
+                        SimulatedPod(pod=pod, node=node)
+                        for pod, node in without(run.nodes, makers.keys()).items()
+                    ),
+                    *(
+                        SimulatedPod(pod=pod, reason=why)
+                        for pod, why in without(run.left_out, makers.keys()).items()
+                    ),
                 ],
+                templates=outcomes(makers, run.nodes, run.left_out, kinds) or None,
             )
             for run in results
         ],

@@ -1,7 +1,8 @@
 """One run: pods arrive, each is decided as the operator decides, and leaves when its time is over.
 
-Runs call it, in processes of their own. Invariant: every decision is `world.decide` and
-`world.apply` on the World's own queue; what is recorded is read from the snapshot afterwards.
+Runs call it, in processes of their own. Invariant: every decision is the one of `world.decide`
+(`world.equal_pods`, where pods are equal) and `world.apply` on the World's own queue; what is
+recorded is read from the snapshot afterwards.
 """
 
 from collections import Counter
@@ -22,7 +23,8 @@ from stellwerk.models.pod_claims import RESOURCE_CLAIM
 from stellwerk.plugins.dynamic_resources.claims import why_not_ready
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
 from stellwerk.profiles.spec.profile import LoadedProfile
-from stellwerk.world.decide import Failure, apply, decide
+from stellwerk.world.decide import Failure, apply
+from stellwerk.world.equal_pods import EqualPodRuns
 from stellwerk.world.gangs.queue_order import GroupGates
 from stellwerk.world.world import World
 from stellwerk_kube.clock import VirtualClock
@@ -83,6 +85,7 @@ class Simulation(Pods):
             write_later=self._write_later,
         )
         self._claims.objects = self._world.objects
+        self._runs = EqualPodRuns(self._world)
         self._cluster = InstantCluster(self._world, self, self._claims)
         self._time = VirtualTime(
             self._world, self._clock, active, self._schedule_one, self._cluster
@@ -193,7 +196,7 @@ class Simulation(Pods):
             self._groups.schedule(queued, profile)
             return
         world.cache.update_snapshot()
-        decision = decide(world, pod, profile)
+        decision = self._runs.decide(pod, profile)
         if decision.failure is not None:
             self._note_refused(queued, decision.failure)
         self._cluster.carry_out(queued, decision, apply(world, queued, decision))

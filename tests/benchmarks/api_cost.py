@@ -7,23 +7,63 @@ counters of the scheduler's connections (`ss`). Invariant: what comes before the
 watches are shown apart.
 """
 
+import asyncio
 import re
 import shutil
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from tests.benchmarks.scheduler_process import cpu_seconds_of, processes_of_group
 
 _SOCKET_BYTES: Final = re.compile(r"\bbytes_(sent|received):(\d+)")
 _SOCKET_PID: Final = re.compile(r"\bpid=(\d+)\b")
+_TOUCHED_BYTES: Final = 2 << 20
+"""Bytes of memory that the measure of the machine's speed reads: more than one core's own cache."""
+_ADDITIONS: Final = 20_000
+_PASS_SECONDS: Final = 0.05
 _SET_UP: Final = frozenset({"LIST", "WATCH"})
 """Requests of a start; their number does not follow the number of pods."""
 
 Requests = Mapping[str, int]
 """Number of requests by what they do, as in "POST pods/binding 201"."""
+
+
+class MachineSpeed:
+    """CPU time of the same piece of work, again and again while something else is measured.
+
+    On a machine that others use, the CPU time of one piece of work differs by half from minute to
+    minute: caches, the memory and the second thread of a core are shared. Work that is done beside
+    what is measured slows down with it, so a ratio of figures can be corrected by it.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytes(_TOUCHED_BYTES)
+        self._seconds = 0.0
+        self._passes = 0
+
+    async def run(self) -> None:
+        """Do a piece of work, of about a millisecond, twenty times a second; until cancelled."""
+        while True:
+            began = time.thread_time()
+            crc32(self._buffer)
+            sum(range(_ADDITIONS))
+            self._seconds += time.thread_time() - began
+            self._passes += 1
+            await asyncio.sleep(_PASS_SECONDS)
+
+    def forget(self) -> None:
+        """Begin again."""
+        self._seconds, self._passes = 0.0, 0
+
+    @property
+    def pass_ms(self) -> float:
+        """Average CPU time of a piece of work, in milliseconds; 0 if there was none."""
+        return 1000 * self._seconds / self._passes if self._passes else 0.0
 
 
 class ApiProcesses(NamedTuple):

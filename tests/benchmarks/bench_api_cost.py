@@ -3,7 +3,7 @@
 Starts etcd and kube-apiserver from binaries that the user names, and measures kube-scheduler and
 Stellwerk on them in pairs, each pair in the opposite order of the one before. Prints a JSON line
 for each run, and then a table of medians. Ratios are Stellwerk's figure divided by kube-scheduler's
-within a pair.
+within a pair; ratios of CPU time are corrected by the machine's speed (`api_cost.MachineSpeed`).
 """
 
 import argparse
@@ -40,6 +40,9 @@ _ROWS: Final = {
     "p99_ms": "p99 ms",
 }
 
+_CPU: Final = "cpu_ms_per_pod"
+"""The end of the name of a figure that is CPU time."""
+
 Pair = tuple[JsonObject, JsonObject]
 """Figures of kube-scheduler and of Stellwerk."""
 
@@ -71,12 +74,21 @@ def table(measured: Sequence[tuple[str, Sequence[Pair]]]) -> str:
             both = [(theirs[key], ours[key]) for theirs, ours in of if theirs.get(key)]
             if not both:
                 continue
-            ratios = [ours / theirs for theirs, ours in both]
+            ratios = [
+                ours[key] / theirs[key] / (_slowdown(theirs, ours) if key.endswith(_CPU) else 1.0)
+                for theirs, ours in of
+                if theirs.get(key)
+            ]
             theirs, ours = (statistics.median(each) for each in zip(*both, strict=True))
             cells = [load, title, f"{theirs:g}", f"{ours:g}"]
             cells += [", ".join(f"{each:.2f}" for each in ratios)]
             lines.append("| " + " | ".join([*cells, f"{statistics.median(ratios):.2f}"]) + " |")
     return "\n".join(lines)
+
+
+def _slowdown(theirs: JsonObject, ours: JsonObject) -> float:
+    """How much slower the machine was in Stellwerk's run, by work that was the same in both."""
+    return float(ours["pass_ms"] / theirs["pass_ms"])
 
 
 def requests_table(measured: Sequence[tuple[str, Sequence[Pair]]]) -> str:
@@ -117,8 +129,15 @@ def _kube_scheduler(program: Path, api: RealApi) -> Scheduler:
     }
     file = api.kubeconfig.parent / "kube-scheduler.json"
     file.write_text(json.dumps(configuration), encoding="utf-8")
-    command = shlex.join([str(program), f"--config={file}", "--secure-port=0"])
-    return Scheduler(command, "default-scheduler")
+    address = bench_drain.free_address()
+    port = address.rpartition(":")[2]
+    command = [
+        str(program),
+        f"--config={file}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+    ]
+    return Scheduler(shlex.join(command), "default-scheduler", f"https://{address}/readyz")
 
 
 def _name(load: Load) -> str:
@@ -137,6 +156,9 @@ def main() -> None:
     parser.add_argument("--init", type=int, default=1000, help="pods already bound")
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--rate", type=float, default=0, help="pods per second; 0: a backlog")
+    parser.add_argument(
+        "--warm", type=float, default=8, help="with a rate: seconds between ready and the first pod"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="pairs of each workload")
     parser.add_argument("--timeout", type=float, default=600)
     options = parser.parse_args()
@@ -153,6 +175,7 @@ def main() -> None:
                     init=options.init,
                     pods=options.pods,
                     rate=options.rate,
+                    warm_seconds=options.warm,
                     timeout_seconds=options.timeout,
                 )
                 measured.append((_name(load), list(pairs(api, load, other, options.rounds))))

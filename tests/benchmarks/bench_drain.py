@@ -19,6 +19,7 @@ from typing import Final
 import uvloop
 
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_simulation.workloads import LOW_PODS_PER_NODE
 from tests.benchmarks.drain import Load, Scheduler, drain
 from tests.benchmarks.embedded_api import embedded_api
 
@@ -27,13 +28,18 @@ _RATIOS: Final = ("pods_per_s", "cpu_ms_per_pod", "peak_mib", "total_s", "p50_ms
 
 def stellwerk(kubeconfig: Path, stages: Path | None = None) -> Scheduler:
     """`stellwerk run` as replicas are run; with `stages`, its cost by stage is written there."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    address = free_address()
     module = ["stellwerk_cli"] if stages is None else ["tests.benchmarks.stages", str(stages)]
     command = [sys.executable, "-m", *module, "run", "--kubeconfig", str(kubeconfig)]
     command += ["--bind-address", address, "--leader-elect", "--log-level", "warning"]
     return Scheduler(shlex.join(command), ready_url=f"https://{address}/readyz")
+
+
+def free_address() -> str:
+    """An address of loopback with a port that is free."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextmanager
@@ -42,8 +48,13 @@ def cluster(kubeconfig: Path | None, directory: Path, load: Load) -> Iterator[Pa
     if kubeconfig is not None:
         yield kubeconfig
         return
-    pods = load.init if load.is_prepared else 0
-    with embedded_api(directory, load.nodes, pods, tls=True) as embedded:
+    kind, pods = "basic", load.init
+    if load.kind == "preempt":
+        kind, pods = "low", LOW_PODS_PER_NODE * load.nodes
+    stored = pods if load.is_prepared else 0
+    with embedded_api(
+        directory, load.nodes, stored, kind=kind, tls=True, kubelet=load.runs
+    ) as embedded:
         yield embedded.kubeconfig
 
 
@@ -96,6 +107,12 @@ def main() -> None:
     )
     parser.add_argument("--pods", type=int, default=4000)
     parser.add_argument("--rate", type=float, default=0, help="pods per second; 0: a backlog")
+    parser.add_argument(
+        "--running",
+        action="store_true",
+        help="measure until pods run, on hollow nodes: with --rate, perf-tests' "
+        "scheduler-throughput",
+    )
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--stages", type=Path, help="write the cost by stage there as JSON")
     parser.add_argument("--other-cmd", help="command line of another scheduler, run in turn")
@@ -113,6 +130,7 @@ def main() -> None:
             init=options.init,
             pods=options.pods,
             rate=options.rate,
+            runs=options.running,
             timeout_seconds=options.timeout,
             is_prepared=options.stored,
         )

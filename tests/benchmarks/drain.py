@@ -7,6 +7,7 @@ namespace "default", first.
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,7 @@ from tests.benchmarks.pod_watch import ACCEPT, PodChange, PodChanges
 from tests.benchmarks.scheduler_process import SchedulerProcess, Usage, cpu_seconds_of, running
 
 PODS: Final = "/api/v1/namespaces/default/pods"
+_ALL_PODS: Final = "/api/v1/pods"
 _NODES: Final = "/api/v1/nodes"
 _PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _CREATORS: Final = 48
@@ -67,8 +69,11 @@ class Load:
     rate: float = 0.0
     """Pods per second while the scheduler runs; 0: a backlog before it starts."""
     warm_seconds: float = 8.0
-    """With a rate: how long the scheduler may take to start."""
+    """With a rate: seconds that pass once the scheduler is ready, before the first pod comes. A
+    scheduler without `ready_url` has to start in this time."""
     timeout_seconds: float = 300.0
+    runs: bool = False
+    """Whether a pod counts once it runs, and not once it is bound: there must be kubelets."""
     is_prepared: bool = False
     """Whether the nodes and the bound pods are there: then nothing is deleted or created before."""
 
@@ -150,8 +155,10 @@ class Drain:
         self._api, self._scheduler, self._load = api, scheduler, load
         self._processes = processes
         self._spent_before_first: api_cost.Spent | None = None
+        self._speed = api_cost.MachineSpeed()
         self._created: dict[str, float] = {}
         self._bound: dict[str, float] = {}
+        self._victims_ended: list[float] = []
         self._before_first = Usage(0.0, 0.0)
         self._ready_seconds: float | None = None
         self._watches = 0
@@ -160,6 +167,9 @@ class Drain:
         """Measure; the scheduler's output goes to `log`."""
         if not self._load.is_prepared:
             await self._prepare()
+        if self._load.kind == "preempt":
+            await self._api.post(_PRIORITY_CLASSES, HIGH_PRIORITY)
+            await asyncio.sleep(1)  # admission reads classes through a cache
         if not self._load.rate:
             await self._api.post_all(PODS, [self._pod(index) for index in range(self._load.pods)])
         listed = await self._api.get(f"{PODS}?limit=1")
@@ -168,13 +178,20 @@ class Drain:
             await self._rest_of_server(self._processes)
             requests = await self._api.requests()
         started = time.perf_counter()
-        with running(self._scheduler.command, log) as scheduler:
+        async with AsyncExitStack() as stack:
+            scheduler = stack.enter_context(running(self._scheduler.command, log))
+            if self._processes is not None:
+                stack.callback(asyncio.create_task(self._speed.run()).cancel)
+            if self._load.kind == "preempt":
+                # The first one is bound late: what was spent before belongs to it.
+                self._note_first(scheduler)
             watch = asyncio.create_task(
                 self._watch(scheduler, listed["metadata"]["resourceVersion"])
             )
             ready = asyncio.create_task(self._wait_until_ready(started))
             try:
                 if self._load.rate:
+                    await asyncio.wait_for(asyncio.shield(ready), self._load.timeout_seconds)
                     await asyncio.sleep(self._load.warm_seconds)
                     self._note_first(scheduler)
                     await self._create_paced()
@@ -191,6 +208,7 @@ class Drain:
                 usage = scheduler.usage()
                 last = api_cost.spent(self._processes, scheduler.group)
                 bound = max(1, len(self._bound))
+                cost["pass_ms"] = round(self._speed.pass_ms, 3)
                 cost |= api_cost.figures_per_pod(self._spent_before_first, last, bound)
                 cost |= api_cost.requests_between(requests, await self._api.requests(), bound)
         return self._figures(started, usage) | cost
@@ -211,8 +229,6 @@ class Drain:
             await self._api.post_all(_NODES, [posted_node(index) for index in range(load.nodes)])
         bound = self._bound_pods("basic", "init", load.init)
         if load.kind == "preempt":
-            await self._api.post(_PRIORITY_CLASSES, HIGH_PRIORITY)
-            await asyncio.sleep(1)  # admission reads classes through a cache
             bound += self._bound_pods("low", "low", LOW_PODS_PER_NODE * load.nodes)
         await self._api.post_all(PODS, bound)
 
@@ -273,7 +289,8 @@ class Drain:
         """Note when each pod was bound; servers end watches, and it goes on where it was."""
         while len(self._bound) < self._load.pods:
             self._watches += 1
-            path = f"{PODS}?watch=1&resourceVersion={resource_version}&allowWatchBookmarks=true"
+            path = _ALL_PODS if self._load.kind == "preempt" else PODS
+            path += f"?watch=1&resourceVersion={resource_version}&allowWatchBookmarks=true"
             accept = "application/json" if self._processes is None else ACCEPT
             async with self._api.watch(path, accept) as response:
                 changes = PodChanges(response.content_type)
@@ -286,16 +303,20 @@ class Drain:
                         return
 
     def _see(self, scheduler: SchedulerProcess, change: PodChange, now: float) -> None:
-        if change.type == "MODIFIED" and change.node_name and change.name.startswith("pod-"):
-            if not self._bound and not self._load.rate:
+        has_come = change.phase == "Running" if self._load.runs else bool(change.node_name)
+        if change.type == "MODIFIED" and has_come and change.name.startswith("pod-"):
+            if not self._bound and not self._load.rate and self._load.kind != "preempt":
                 self._note_first(scheduler)
             self._bound.setdefault(change.name, now)
+        elif change.type == "DELETED":
+            self._victims_ended.append(now)
 
     def _note_first(self, scheduler: SchedulerProcess) -> None:
         """Note what was spent before the first pod: the start, its lists and connections."""
         self._before_first = scheduler.usage()
         if self._processes is not None:
             self._spent_before_first = api_cost.spent(self._processes, scheduler.group)
+            self._speed.forget()
 
     async def _rest_of_server(self, processes: ApiProcesses) -> None:
         """Wait until the API server has had nothing to do for a while."""
@@ -322,6 +343,10 @@ class Drain:
             "cpu_s": round(usage.cpu_seconds, 2),
             "peak_mib": round(usage.peak_mib),
         }
+        if len(self._victims_ended) > _FEW:
+            seconds = self._victims_ended[-1] - self._victims_ended[0]
+            figures["victims"] = len(self._victims_ended)
+            figures["victims_per_s"] = round((len(self._victims_ended) - 1) / seconds, 1)
         if self._watches > 1:
             figures["watches"] = self._watches
         if self._ready_seconds is not None:

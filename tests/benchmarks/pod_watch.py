@@ -15,10 +15,10 @@ from stellwerk_kube.protobuf import PROTOBUF, fields, raw_message
 ACCEPT: Final = f"{PROTOBUF};stream=watch"
 _LENGTH_BYTES: Final = 4
 
-# meta.k8s.io WatchEvent, RawExtension and ObjectMeta; Pod and PodSpec
+# meta.k8s.io WatchEvent, RawExtension and ObjectMeta; Pod, PodSpec and PodStatus
 _TYPE, _OBJECT, _RAW = 1, 2, 1
-_METADATA, _SPEC = 1, 2
-_NAME, _RESOURCE_VERSION, _NODE_NAME = 1, 6, 10
+_METADATA, _SPEC, _STATUS = 1, 2, 3
+_NAME, _RESOURCE_VERSION, _NODE_NAME, _PHASE = 1, 6, 10, 1
 
 
 class PodChange(NamedTuple):
@@ -27,6 +27,7 @@ class PodChange(NamedTuple):
     type: str
     name: str
     node_name: str
+    phase: str
     resource_version: str
 
 
@@ -77,6 +78,7 @@ def _of_json(line: bytes) -> PodChange:
         event["type"],
         metadata.get("name", ""),
         pod.get("spec", {}).get("nodeName", ""),
+        pod.get("status", {}).get("phase", ""),
         metadata.get("resourceVersion", ""),
     )
 
@@ -85,11 +87,17 @@ def _of_protobuf(frame: bytes) -> PodChange:
     event = dict(fields(frame))
     type_ = _text(event, _TYPE)
     if type_ == "ERROR":
-        return PodChange(type_, "", "", "")
+        return PodChange(type_, "", "", "", "")
     pod = dict(fields(raw_message(_message(dict(fields(_message(event, _OBJECT))), _RAW))))
-    metadata, spec = (dict(fields(_message(pod, each))) for each in (_METADATA, _SPEC))
+    metadata, spec, status = (
+        dict(fields(_message(pod, each))) for each in (_METADATA, _SPEC, _STATUS)
+    )
     return PodChange(
-        type_, _text(metadata, _NAME), _text(spec, _NODE_NAME), _text(metadata, _RESOURCE_VERSION)
+        type_,
+        _text(metadata, _NAME),
+        _text(spec, _NODE_NAME),
+        _text(status, _PHASE),
+        _text(metadata, _RESOURCE_VERSION),
     )
 
 

@@ -48,6 +48,13 @@ class SchedulerProcess:
         """CPU time and peak memory up to now."""
         return _usage(self._process.pid)
 
+    def resident_mib(self) -> float:
+        """The resident size of its first process now."""
+        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        return 0.0
+
     async def usage_at_rest(self) -> Usage:
         """The usage when nothing more is done: events are written after the last binding, too."""
         usage = self.usage()

@@ -23,10 +23,13 @@ from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.framework.filter_phase import FilterPhase
 from stellwerk.framework.score_phase import ScorePhase
 from stellwerk.handlers.delivery import Delivery
+from stellwerk.plugins.default_preemption.plugin import DefaultPreemption
 from stellwerk.scheduler import event_handlers
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
+from stellwerk.scheduler.failure_handler import FailureHandler
+from stellwerk.scheduler.preemption import Evictor
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk_cli import cli
 
@@ -51,9 +54,15 @@ _SEAMS: Final[dict[str, tuple[tuple[type[Any], str], ...]]] = {
     "event request": ((KubernetesClient, "write_event"), (EventRecorder, "_write_once")),
     "bound": ((BindingCycle, "_bound"),),
     "task": ((BindingTasks, "start"), (BindingTasks, "_ended")),
+    "search for victims": ((DefaultPreemption, "post_filter"),),
+    "failed attempt": ((FailureHandler, "handle"), (FailureHandler, "carry_out")),
+    "eviction": ((Evictor, "evict"),),
+    "condition request": ((KubernetesClient, "patch_pod_status"),),
+    "delete request": ((KubernetesClient, "delete_pod"),),
+    "event: pod gone": ((EventHandlers, "_pod_gone"),),
 }
-_START: Final = "binding task"
-"""Once this has run, the first list is over: what came before is not a pod's cost."""
+_STARTS: Final = frozenset({"binding task", "search for victims"})
+"""Once one of these has run, the first list is over: what came before is not a pod's cost."""
 
 
 class Meter:
@@ -77,7 +86,7 @@ class Meter:
         own = took - self._inner.pop()
         self._inner[-1] += took
         if self.total_from is None:
-            if stage != _START:
+            if stage not in _STARTS:
                 return
             self.total_from = time.thread_time_ns()
         self.spent[stage] = self.spent.get(stage, 0) + own
@@ -87,12 +96,18 @@ class Meter:
         self.calls[stage] = self.calls.get(stage, 0) + 1
 
     def figures(self) -> dict[str, Any]:
-        """Microseconds per scheduled pod."""
+        """Microseconds per scheduled pod, and the number of pods that were evicted for them."""
         pods = max(1, self.calls.get("bind request", 0))
         total = time.thread_time_ns() - (self.total_from or time.thread_time_ns())
         by_stage = {stage: round(spent / pods / 1000, 1) for stage, spent in self.spent.items()}
         by_stage["everything else"] = round((total - sum(self.spent.values())) / pods / 1000, 1)
-        return {"pods": pods, "us_per_pod": by_stage, "total_us": round(total / pods / 1000, 1)}
+        victims = self.calls.get("delete request", 0)
+        return {
+            "pods": pods,
+            "victims": victims,
+            "us_per_pod": by_stage,
+            "total_us": round(total / pods / 1000, 1),
+        }
 
 
 class _Metered(Coroutine[Any, Any, Answer]):

@@ -46,6 +46,7 @@ POD = {
     "kind": "Pod",
     "metadata": {"name": "pod-1", "namespace": "default", "resourceVersion": "77"},
     "spec": {"nodeName": "node-1"},
+    "status": {"phase": "Pending"},
 }
 
 
@@ -82,17 +83,19 @@ def test_changes_are_read_however_the_stream_is_cut(content_type: str, stream: b
     changes = PodChanges(content_type)
     pieces = [stream[start : start + 7] for start in range(0, len(stream), 7)]
     assert [change for piece in pieces for change in changes.of(piece)] == [
-        PodChange(type_, "pod-1", "node-1", "77") for type_ in ("ADDED", "MODIFIED")
+        PodChange(type_, "pod-1", "node-1", "Pending", "77") for type_ in ("ADDED", "MODIFIED")
     ]
 
 
 def test_the_ratio_of_a_table_is_the_median_of_ratios_within_pairs() -> None:
     pairs: list[tuple[JsonObject, JsonObject]] = [
-        ({"api_cpu_ms_per_pod": a, "requests_per_pod": {"POST events 201": 1.0}},
-         {"api_cpu_ms_per_pod": b, "requests_per_pod": {}})
-        for a, b in ((2.0, 1.0), (4.0, 3.0), (1.0, 0.9))
-    ]  # fmt: skip
+        (
+            {"api_cpu_ms_per_pod": a, "pass_ms": 1, "requests_per_pod": {"POST events 201": 1.0}},
+            {"api_cpu_ms_per_pod": b, "pass_ms": slowdown, "requests_per_pod": {}},
+        )
+        for a, b, slowdown in ((2.0, 1.0, 1), (4.0, 3.0, 1), (1.0, 1.8, 2))
+    ]
     *_, row = table([("basic", pairs)]).splitlines()
-    assert row == ("| basic | kube-apiserver: CPU ms/pod | 2 | 1 | 0.50, 0.75, 0.90 | 0.75 |")
+    assert row == ("| basic | kube-apiserver: CPU ms/pod | 2 | 1.8 | 0.50, 0.75, 0.90 | 0.75 |")
     *_, row = requests_table([("basic", pairs)]).splitlines()
     assert row == "| basic | POST events 201 | 1.00 | 0.00 |"

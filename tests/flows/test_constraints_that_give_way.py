@@ -17,7 +17,7 @@ from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_cluster.cluster import ClusterOptions
-from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock, parse_moment
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile, quiet, running
@@ -95,6 +95,9 @@ def test_a_pod_that_waits_is_told_until_when_woken_then_and_told_of_afterwards()
         assert told(world, "second").startswith(f"DoNotSchedule over {ZONE} gives way in ")
         queue = explained(world, "second").queue
         assert queue is not None
+        assert queue.next_retry is not None
+        left = parse_moment(queue.next_retry) - world.clock.now()
+        assert 0 < left.total_seconds() <= AFTER_SECONDS / 2
         await world.until(lambda: world.node_of("second") == "a", AFTER_SECONDS)
         waited = world.clock.monotonic() - refused_at
         assert AFTER_SECONDS - 1 <= waited <= AFTER_SECONDS + SOON_SECONDS
@@ -150,7 +153,7 @@ def test_the_time_of_a_gated_pod_begins_when_it_is_first_refused() -> None:
 def test_without_the_argument_it_waits_on() -> None:
     async def story(world: VirtualCluster) -> None:
         await one_waits(world)
-        await asyncio.sleep(10 * AFTER_SECONDS)
+        await asyncio.sleep(3 * AFTER_SECONDS)
         assert world.node_of("second") is None
         assert "PodTopologySpread" not in (explained(world, "second").plugins or {})
 

@@ -20,6 +20,7 @@ from stellwerk.client.allowed_writes import AllowedWrites
 from stellwerk.profiles.spec.profile import GROUP, PLURAL
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from stellwerk_cluster.registry.binding import bind as bind_in_store
 from stellwerk_kube.errors import Forbidden
 from stellwerk_kube.json_values import JsonObject
@@ -34,9 +35,11 @@ from tests.flows.test_least_privilege import (
     free_address,
     pod,
     read_again,
+    restricted_operator,
 )
 from tests.support.rights import (
     Asked,
+    access_manifests,
     apply_access,
     asked_rights,
     observer_manifests,
@@ -173,6 +176,7 @@ async def test_every_right_of_the_overlay_is_used_and_no_other_is_asked_for(
     assert written(asked) - QUESTIONS == WRITES
 
 
+@pytest.mark.long
 async def test_with_more_rights_an_observer_writes_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +195,29 @@ async def test_with_more_rights_an_observer_writes_no_more(
     assert written(asked) - QUESTIONS == WRITES
 
 
+@pytest.mark.long
+async def test_a_profile_that_schedules_waits_for_the_right_to_bind(tmp_path: Path) -> None:
+    """The role is an observer's, and the process no observer: one step of a change-over is left."""
+    full = next(each for each in access_manifests() if rules_of_operator(each))
+    async with enforced() as cluster:
+        token = apply_access(cluster, observer_manifests())
+        define_kinds(cluster)
+        create(cluster, PLURAL, make_profile("own", mode="Observe"), GROUP)
+        async with restricted_operator(cluster, token, tmp_path):
+            await until(lambda: conditions(cluster, "own").get("Active") == ("True", "Observing"))
+            create_pod(cluster, "a", cpu="100m", scheduler_name="own")
+            profiles = cluster.api.kinds.resource(PLURAL, GROUP)
+            cluster.api.patch(profiles, ("", "own"), {"spec": {"mode": "Schedule"}})
+            await until(lambda: conditions(cluster, "own")["Ready"] == ("False", "RightMissing"))
+            assert conditions(cluster, "own")["Active"] == ("True", "LastGoodVersion")
+            assert not bound(cluster, "a")
+            roles = cluster.api.kinds.resource("clusterroles", RBAC_GROUP)
+            cluster.api.patch(roles, ("", "stellwerk"), {"rules": full["rules"]})
+            await until(lambda: bound(cluster, "a"))
+            await until(lambda: conditions(cluster, "own")["Ready"] == ("True", "Serving"))
+
+
+@pytest.mark.long
 async def test_the_port_of_an_observer_knows_its_callers(tmp_path: Path) -> None:
     address = free_address()
     async with enforced() as cluster:

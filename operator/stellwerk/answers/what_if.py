@@ -190,6 +190,11 @@ class Supposition(PortAnswer):
         return read_acts("scale", self.scale, read_scaling, lambda act: act.workload)
 
     @property
+    def template_pods(self) -> int:
+        """The number of pods of all templates."""
+        return sum(each.pods for each in self.templates)
+
+    @property
     def acts(self) -> list[str]:
         """The acts in words; a drain has words of its own."""
         return [

@@ -129,6 +129,11 @@ class IndexedObjectStore(ObjectStore):
         self.on_let_go: Callable[[str, JsonObject], None] = lambda *_: None
         """Called with the kind and an object that a plugin held here."""
 
+    @property
+    def position(self) -> int:
+        """A number that grows with each change of any object, an assumed one included."""
+        return sum([table.changes.position for table in self._tables.values()])
+
     # --- what event handlers write --------------------------------------------------------------
 
     def set(self, kind: str, obj: JsonObject) -> JsonObject | None:

@@ -149,7 +149,7 @@ class Transport:
         self._fence = fence
         fence.on_closed(self._drop_queued)
         self._measured = _RequestMetrics(metrics, URL(credentials.server).authority)
-        scheduling = AdaptiveLimiter(clock, initial=48, minimum=16, maximum=192)
+        scheduling = AdaptiveLimiter(clock, initial=32, minimum=24, maximum=192)
         behind = partial(
             AdaptiveLimiter,
             clock,
@@ -160,7 +160,7 @@ class Transport:
         self._limiters = {
             RequestClass.SCHEDULING: scheduling,
             RequestClass.REPORTS: behind(initial=8, alone=8, maximum=32),
-            RequestClass.EVENTS: behind(initial=16, alone=16, maximum=64),
+            RequestClass.EVENTS: behind(initial=16, alone=24, maximum=64),
         }
         for each, limiter in self._limiters.items():
             metrics.concurrency_limit.labels(each.value).set_function(limiter.current_limit)

@@ -16,6 +16,7 @@ from stellwerk.framework.types import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.world.decide import Decision, Failure, decide
+from stellwerk.world.equal_pods import EqualPodRuns
 from stellwerk.world.extenders import is_interested
 from stellwerk.world.gangs.group_attempt import GroupRequest, decided_at_once
 from stellwerk.world.gangs.group_decision import (
@@ -61,11 +62,16 @@ class Attempt:
 
 
 def attempt(
-    world: World, pod: PodInfo, profile: ServedProfile, live: World | None = None
+    world: World,
+    pod: PodInfo,
+    profile: ServedProfile,
+    live: World | None = None,
+    runs: EqualPodRuns | None = None,
 ) -> Steps[Attempt]:
     """Try a pod on a fork, with its group where the profile places groups.
 
     `live`: the World that was forked, whose queue says what the members of a group wait for.
+    `runs`: decides on the fork where many equal pods come one after the other.
 
     Raises:
         PluginFailure: a plugin raised, or did not return in time.
@@ -79,7 +85,7 @@ def attempt(
         members = world.pod_groups.of_member(pod.uid)
         if members is not None:
             return (yield from _with_group(world, pod, profile, members, live or world))
-    return _alone(world, pod, profile)
+    return alone(world, pod, profile, runs)
 
 
 def take_out_own_copies(world: World, pods: Iterable[PodInfo], *, by_name: bool = False) -> None:
@@ -118,16 +124,28 @@ def not_asked(profile: ServedProfile, pod: PodInfo) -> Iterator[PluginLeftOut]:
 # --- a pod by itself ----------------------------------------------------------------------------
 
 
-def _alone(world: World, pod: PodInfo, profile: ServedProfile) -> Attempt:
+def alone(
+    world: World, pod: PodInfo, profile: ServedProfile, runs: EqualPodRuns | None = None
+) -> Attempt:
+    """Try a pod by itself on a fork, on which it has no copy.
+
+    `runs`: as for `attempt`; the nodes of a tie are counted then, and not named.
+
+    Raises:
+        PluginFailure: a plugin raised, or did not return in time.
+    """
     world.cache.update_snapshot()
     state = profile.new_state(pod)
-    decision = decide(world, pod, profile, state)
+    if runs is None:
+        decision = decide(world, pod, profile, state)
+    else:
+        decision = runs.decide(pod, profile, state)
     if decision.failure is not None:
         return Attempt(message=decision.failure.message, decision=decision)
     refused = _refused(world, pod, profile, decision)
     if refused is not None:
         return Attempt(message=refused.message, is_own=False, decision=decision)
-    tie = _tie(decision)
+    tie = _tie(decision, is_named=runs is None)
     return Attempt(decision.node_name, tied=tie.count, tied_nodes=tie.names, decision=decision)
 
 
@@ -164,12 +182,14 @@ class _Tie:
     """The first ones: naming thousands would take longer than the decision."""
 
 
-def _tie(decision: Decision) -> _Tie:
+def _tie(decision: Decision, *, is_named: bool = True) -> _Tie:
     search, best, scores = decision.search, decision.best, decision.scores
     if best is None or scores is None or len(best) < 2:  # noqa: PLR2004 a tie
         return _Tie()
     if search.nominated or search.profile.loaded.spec.tie_break != "Random":
         return _Tie()
+    if not is_named:
+        return _Tie(len(best))
     view, first = scores.nodes, best[:_MAX_TIED_NODES]
     rows = first if view.whole else view.row_numbers()[first]
     return _Tie(len(best), search.snapshot.names(rows.tolist()))
@@ -189,7 +209,7 @@ def _with_group(
     pending = [each for each in members.pods.values() if _is_pending(world, each, live)]
     group = members.group
     if group is None or not any(each.uid == pod.uid for each in pending):
-        return _alone(world, pod, profile)
+        return alone(world, pod, profile)
     held = why_different(world, profile, members, pending)
     if not held and len(pending) + world.pod_groups.placed(members) < group.min_count:
         held = (
@@ -266,10 +286,10 @@ def _of_members(
     for each in remaining.results:
         if remaining.is_refused(each.pod):
             continue
-        alone = _alone(world, each.pod, profile)
+        by_itself = alone(world, each.pod, profile)
         yield
-        if alone.decision is not None and remaining.helps(alone.decision):
-            results[each.pod.uid] = alone
+        if by_itself.decision is not None and remaining.helps(by_itself.decision):
+            results[each.pod.uid] = by_itself
     return results
 
 

@@ -28,6 +28,8 @@ from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.pod_templates import STATEFUL_SET, template_of
 from stellwerk_kube.resource_amounts import CPU, MEMORY
 
+KindOf = Callable[[str], str]
+"""Gives the kind of a node by its name."""
 ReadPod = Callable[[JsonObject], PodInfo]
 """Makes a pod of its manifest on the fork; raises ConfigurationError."""
 _MAX_NODES: Final = 100
@@ -169,8 +171,9 @@ class TemplatePods:
 class TemplateTally:
     """The outcome of one template, counted pod by pod."""
 
-    def __init__(self, pods: TemplatePods) -> None:
-        self.pods = pods
+    def __init__(self, name: str, pods: int) -> None:
+        """`name`: as `TemplateOutcome.template`; `pods`: how many were asked for."""
+        self._name, self._pods = name, pods
         self._on_node: Counter[str] = Counter()
         self._without: dict[tuple[str, bool], PodsWithoutNode] = {}
         """By reason, and whether the pods would preempt others."""
@@ -194,13 +197,12 @@ class TemplateTally:
             known = PodsWithoutNode(message=message, pods=0, would_preempt=would_preempt)
         self._without[key] = replace(known, pods=known.pods + 1)
 
-    def outcome(self, world: World, *, listed: bool) -> Steps[TemplateOutcome]:
+    def outcome(self, kind_of: KindOf, *, listed: bool = False) -> Steps[TemplateOutcome]:
         """The counts, the largest first."""
         nodes_of: Counter[str] = Counter()
         pods_of: Counter[str] = Counter()
         for number, (name, pods) in enumerate(self._on_node.items()):
-            node = world.cache.node(name)
-            kind = "" if node is None else kind_of_node(node)
+            kind = kind_of(name)
             nodes_of[kind] += 1
             pods_of[kind] += pods
             if number % _MAX_NODES_PER_STEP == 0:
@@ -210,11 +212,11 @@ class TemplateTally:
         reasons = sorted(self._without.values(), key=lambda each: -each.pods)
         placed, unplaced = self.placed, self.unplaced
         return TemplateOutcome(
-            template=self.pods.name,
-            pods=self.pods.count,
+            template=self._name,
+            pods=self._pods,
             placed=placed,
             unplaced=unplaced,
-            left_out=self.pods.count - placed - unplaced or None,
+            left_out=self._pods - placed - unplaced or None,
             nodes=len(self._on_node),
             by_node=[
                 PodsOnNode(node=name, pods=self._on_node[name]) for name in names[:_MAX_NODES]

@@ -27,8 +27,8 @@ from stellwerk.answers.what_if import (
     WouldPreempt,
 )
 from stellwerk.backend.queued_pod import IN_FLIGHT
-from stellwerk.explain.attempt import Attempt, attempt, not_asked, take_out_own_copies
-from stellwerk.explain.by_template import TemplatePods, TemplateTally
+from stellwerk.explain.attempt import Attempt, alone, attempt, not_asked, take_out_own_copies
+from stellwerk.explain.by_template import TemplatePods, TemplateTally, kind_of_node
 from stellwerk.explain.lists.page import controller_of
 from stellwerk.explain.report import explain_attempt
 from stellwerk.explain.steps import OutOfTime, Steps, on_fork, suggested
@@ -40,6 +40,7 @@ from stellwerk.models.node_acts import cordoned, settled
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.shared.pod_resource_claims import given_back
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
+from stellwerk.world.equal_pods import EqualPodRuns
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.supposed_nodes import daemon_pods, suppose_daemon_pods, suppose_node
 from stellwerk.world.world import World, supposed_profile
@@ -225,6 +226,7 @@ class _Answers:
         self._explained = asked.explained
         # Listed as well while that is readable: programs that ask for few pods need no counts.
         self._lists_templates = asked.templated <= MAX_PODS_ONE_BY_ONE
+        self._runs = EqualPodRuns(world)
         self._with_group: dict[str, Attempt] = {}
         """Results for members whose group was decided for another member, by uid."""
         self.explanation: RecomputedExplanation | None = None
@@ -235,9 +237,12 @@ class _Answers:
         self.followed: set[str] = set()
         """The Kubernetes releases."""
         self.not_asked: dict[PluginLeftOut, None] = {}
-        self._tallies = [TemplateTally(each) for each in asked.templates]
+        self._tallies = {id(each): TemplateTally(each.name, each.count) for each in asked.templates}
+        """By the identity of the template, in their order."""
         self._tally: TemplateTally | None = None
         """Counts the pods of the template that is decided on; None: no template is."""
+        self._held_back_first = ""
+        """The reason for which a plugin keeps the latest pod of `decide` from the queue."""
         self._keys_with_node: set[str] = set()
         """Keys of the pods that got a node, if the order of a StatefulSet asks for them."""
 
@@ -258,7 +263,8 @@ class _Answers:
             return
         self.not_asked |= dict.fromkeys(not_asked(profile, pod))
         yield
-        held_back = _held_back(pod, profile) or self._throttled(pod, profile)
+        self._held_back_first = _held_back(pod, profile)
+        held_back = self._held_back_first or self._throttled(pod, profile)
         tried = self._with_group.pop(pod.uid, None)
         if tried is None and pod is self._explained:
             tried = yield from self._explain(pod, profile)
@@ -283,7 +289,7 @@ class _Answers:
         if first is None:
             return
         profile = profile or self._world.profiles.of(first)
-        self._tally = next(each for each in self._tallies if each.pods is template)
+        self._tally = self._tallies[id(template)]
         # All members of a group have to be there before the first is decided.
         pods = list(template) if template.is_grouped else template
         yield
@@ -292,15 +298,40 @@ class _Answers:
             if template.is_ordered and before:
                 self._after[pod.key] = before
             before = pod.key
-            yield from self.decide(pod, profile)
+            # Copies of the first are held back, or left to others, for the same reason.
+            is_copy = pod.details is first.details and pod is not first and not template.is_ordered
+            if is_copy and profile is not None and not template.is_grouped:
+                self._decide_copy(pod, profile)
+                yield
+            else:
+                yield from self.decide(pod, profile)
+
+    def _decide_copy(self, pod: PodInfo, profile: ServedProfile) -> None:
+        """Decide for a further pod of a template, as `decide` without what they have in common."""
+        held_back = self._held_back_first or self._throttled(pod, profile) or pod.spec.too_complex
+        if held_back:
+            self._gets_none(pod, held_back, held_back=bool(self._held_back_first))
+            return
+        try:
+            tried = alone(self._world, pod, profile, self._runs)
+        except PluginFailure as failure:
+            tried = Attempt(message=str(failure))
+        if tried.node_name:
+            self._gets(pod, tried)
+        else:
+            self._gets_none(pod, tried.message, _would_preempt(tried))
 
     def by_template(self) -> Steps[list[TemplateOutcome]]:
         """The counts of each template."""
         found: list[TemplateOutcome] = []
-        for tally in self._tallies:
-            outcome = yield from tally.outcome(self._world, listed=self._lists_templates)
+        for tally in self._tallies.values():
+            outcome = yield from tally.outcome(self._kind_of, listed=self._lists_templates)
             found.append(outcome)
         return found
+
+    def _kind_of(self, node_name: str) -> str:
+        node = self._world.cache.node(node_name)
+        return "" if node is None else kind_of_node(node)
 
     def _gets(self, pod: PodInfo, tried: Attempt) -> None:
         self.examined += 1
@@ -345,7 +376,7 @@ class _Answers:
 
     def _tried(self, pod: PodInfo, profile: ServedProfile) -> Steps[Attempt]:
         try:
-            return (yield from attempt(self._world, pod, profile, self._live))
+            return (yield from attempt(self._world, pod, profile, self._live, self._runs))
         except PluginFailure as failure:
             return Attempt(message=str(failure))
 

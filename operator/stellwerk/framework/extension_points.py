@@ -17,6 +17,7 @@ from stellwerk.framework.interface import (
     BindPlugin,
     CountsRoom,
     EnqueueExtensions,
+    EqualPodsPlugin,
     ExplainPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
@@ -176,6 +177,7 @@ NORMALIZE_SCORE: Final[Extensions[NormalizeScorePlugin]] = Extensions(
 )
 COUNTS_ROOM: Final[Extensions[CountsRoom]] = Extensions(CountsRoom, ("counted_resources",))
 ADMITS_VICTIMS: Final[Extensions[AdmitsVictims]] = Extensions(AdmitsVictims, ("admits_victim",))
+EQUAL_PODS: Final[Extensions[EqualPodsPlugin]] = Extensions(EqualPodsPlugin, ("after_equal_pod",))
 READS_TIME: Final[Extensions[ReadsTime]] = Extensions(
     ReadsTime, ("reads_time", "rejection_ends_at")
 )

@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
@@ -60,6 +60,22 @@ class Reuse(Enum):
     """The row's node object and the pods on it."""
 
 
+class EqualPods(Enum):
+    """The difference that a pod on a node makes to the next pod that is equal to it.
+
+    Two pods are equal if they share spec, labels, namespace, owner and details (volumes and claims
+    among them): only their names differ.
+    """
+
+    ANYTHING = auto()
+    """Not known: the next pod is decided by itself."""
+    ROW = auto()
+    """PreFilter and PreScore answer as before, and what they left in the state stays right. Only
+    the verdict and the raw score of that node's row may differ."""
+    SCORES = auto()
+    """As ROW, but PreScore and Score have to run again for all rows."""
+
+
 # --- results ------------------------------------------------------------------------------------
 
 
@@ -86,6 +102,9 @@ class Candidate:
     victims: tuple[PodInfo, ...]
     """Most important first; for cross-node preemption they may run elsewhere."""
     pdb_violations: int
+    known_losses: list[tuple[float, ...]] = field(default_factory=list, compare=False, repr=False)
+    """The victims as a loss, once `plugins.shared.victims` has computed it; else empty. A
+    candidate lives as long as its node does not change, and each preemptor compares all of them."""
 
 
 class ClusterWriter(Protocol):
@@ -326,6 +345,19 @@ class NormalizeScorePlugin(Protocol):
     """Maps raw scores of the feasible rows to 0–100."""
 
     def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn: ...
+
+
+class EqualPodsPlugin(Plugin, Protocol):
+    """A plugin that says what an equal pod on a node changes, so that runs of them are cheap.
+
+    `framework.equal_pods` asks every plugin of a profile from PreFilter to Reserve, and decides the
+    pods by themselves if one has no answer. Only plugins that come with Stellwerk are asked: their
+    answers are held to single decisions by tests.
+    """
+
+    def after_equal_pod(self, pod: PodInfo) -> EqualPods:
+        """Return what a pod that is equal to this one, placed on a node, changes for this one."""
+        ...
 
 
 class PlacementGeneratePlugin(Plugin, Protocol):

@@ -106,7 +106,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scorer:
+class Scorer:
     """A score plugin and what the phase looks up about it, once and not for each pod."""
 
     plugin: ScorePlugin
@@ -135,8 +135,8 @@ class ScorePhase:
         self._cache = cache
         self._shared: dict[str, tuple[Hashable, CachedColumn[np.int64], PluginScore]] = {}
         """(reuse key, column, contribution) for each plugin whose last score was one number."""
-        self._scorers = [
-            _Scorer(
+        self.scorers: Sequence[Scorer] = [
+            Scorer(
                 plugin,
                 score,
                 measured_score,
@@ -153,7 +153,7 @@ class ScorePhase:
     @property
     def empty(self) -> bool:
         """True if no plugin scores."""
-        return not self._scorers
+        return not self.scorers
 
     def forget(self) -> None:
         """Drop what is kept of earlier scores."""
@@ -169,19 +169,40 @@ class ScorePhase:
         with self._pre_scores.timed(state) as timing:
             self._pre_score(state, pod, nodes)
             timing.code, timing.skipped = Code.SUCCESS, skipped
-            if not self._scorers:
+            if not self.scorers:
                 return Scores(nodes, np.ones(nodes.size, np.int64), ())
             timing.go_on_with(self._scores.label)
             few = not nodes.whole and nodes.size < MIN_COLUMN_SHARE * nodes.snapshot.size
             of_spec = None if few else self._cache.columns(pod.spec, pod.uid)
             by_plugin = [
                 self._score(scorer, state, pod, nodes, of_spec)
-                for scorer in self._scorers
+                for scorer in self.scorers
                 if scorer.plugin.name not in skipped
             ]
             scores = Scores(nodes, _add_up(by_plugin, nodes.size), by_plugin)
             timing.code, timing.skipped = Code.SUCCESS, skipped
         return scores
+
+    def pre_score_again(
+        self, scorer: Scorer, state: CycleState, pod: PodInfo, nodes: NodeView
+    ) -> bool:
+        """Run one plugin's PreScore on other rows; returns whether it still scores.
+
+        Raises:
+            PluginFailure: the plugin raised, or its PreScore failed.
+        """
+        point = self._pre_scores
+        for plugin, pre_score in point.calls:
+            if plugin.name == scorer.plugin.name:
+                try:
+                    status = pre_score(state, pod, nodes)
+                except Exception as failure:
+                    raise point.failure(plugin, failure) from failure
+                if status.code is Code.SKIP:
+                    return False
+                if status.code is not Code.SUCCESS:
+                    raise PluginFailure(plugin.name, point.label, status.message)
+        return True
 
     def _pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> None:
         point = self._pre_scores
@@ -197,7 +218,7 @@ class ScorePhase:
 
     def _score(
         self,
-        scorer: _Scorer,
+        scorer: Scorer,
         state: CycleState,
         pod: PodInfo,
         nodes: NodeView,
@@ -219,23 +240,23 @@ class ScorePhase:
             if key is not None:
                 columns = of_spec if key is pod.spec else self._cache.columns(key, pod.uid)
         if columns is None or not columns.kept:
-            raw = self._ask(scorer, state, pod, nodes)
-            return self._normalize(scorer, state, pod, raw)
+            raw = self.ask(scorer, state, pod, nodes)
+            return self.normalized(scorer, state, pod, raw)
         cached = self._cache.scores(
-            columns, plugin, lambda nodes: self._ask(scorer, state, pod, nodes)
+            columns, plugin, lambda nodes: self.ask(scorer, state, pod, nodes)
         )
         if not scorer.trusted and self._distrust_wrong_column(
             plugin, scorer, cached.values, state, pod, nodes
         ):
-            raw = self._ask(scorer, state, pod, nodes)
-            return self._normalize(scorer, state, pod, raw)
+            raw = self.ask(scorer, state, pod, nodes)
+            return self.normalized(scorer, state, pod, raw)
         uniform = cached.uniform
         if uniform is None or not scorer.trusted:
             # Normalising depends on all feasible rows, so that its result cannot be cached by row.
-            return self._normalize(scorer, state, pod, cached.values[nodes.rows])
+            return self.normalized(scorer, state, pod, cached.values[nodes.rows])
         if cached.normalized is None:
             # Normalising keeps equal scores equal, so that one row stands for all of them.
-            one = self._normalize(scorer, state, pod, cached.values[:1])
+            one = self.normalized(scorer, state, pod, cached.values[:1])
             cached.normalized = int(one.normalized[0])
         score = PluginScore(plugin.name, uniform, cached.normalized, scorer.weight, nodes.size)
         self._shared[plugin.name] = key, cached, score
@@ -244,7 +265,7 @@ class ScorePhase:
     def _distrust_wrong_column(
         self,
         plugin: ScorePlugin,
-        scorer: _Scorer,
+        scorer: Scorer,
         kept: IntColumn,
         state: CycleState,
         pod: PodInfo,
@@ -262,15 +283,20 @@ class ScorePhase:
         if row is None or not among[row]:
             return False
         view = NodeView(nodes.snapshot, np.array([row], np.intp))
-        if int(self._ask(scorer, state, pod, view)[0]) == int(kept[row]):
+        if int(self.ask(scorer, state, pod, view)[0]) == int(kept[row]):
             return False
         plugin.distrust(self._scores.label, nodes.snapshot.node_at(row).name, "score_key")
         self._cache.clear()
         return True
 
-    def _normalize(
-        self, scorer: _Scorer, state: CycleState, pod: PodInfo, raw: IntColumn
+    def normalized(
+        self, scorer: Scorer, state: CycleState, pod: PodInfo, raw: IntColumn
     ) -> PluginScore:
+        """One plugin's contribution from its raw scores of all feasible rows.
+
+        Raises:
+            PluginFailure: the plugin raised, or its scores are not allowed.
+        """
         scores = raw
         if scorer.normalize is not None:
             try:
@@ -281,7 +307,12 @@ class ScorePhase:
             _check_scores(scorer.plugin.name, scores, len(raw))
         return PluginScore(scorer.plugin.name, raw, scores, scorer.weight, len(raw))
 
-    def _ask(self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+    def ask(self, scorer: Scorer, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        """(n,) int64, one plugin's raw scores of the rows of a view.
+
+        Raises:
+            PluginFailure: the plugin raised, or did not score these rows.
+        """
         score = scorer.measured_score if state.sampled else scorer.score
         try:
             raw = score(state, pod, nodes)

@@ -128,6 +128,8 @@ class Observer:
         self._loop = loop
         self._tallies: dict[str, Tally] = {}
         """By schedulerName."""
+        self.deciding = ""
+        """The uid of the pod whose devices are searched for in slices; empty: none."""
         self._runs = False
         self._changed = asyncio.Event()
         """Set when the trail has a change."""
@@ -238,10 +240,13 @@ class Observer:
         What was found stays with the plugin, so that the next decision on it is cheap.
         """
         profile = self._world.profiles.of(queued.pod)
+        self.deciding = queued.pod.uid
         try:
             await in_slices(work, self._world.clock.monotonic)
         except Exception as failure:  # noqa: BLE001 one pod must not end the observer
             self._log_once(queued.profile_name, f"cannot decide on {queued.pod.key}", failure)
+        finally:
+            self.deciding = ""
         if profile is not None:
             self._count_decision(profile, "skipped")
         self._world.queue.observe(queued, self._world.clock.monotonic())

@@ -19,11 +19,12 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.fragmentation import GpuAmounts
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 
-class GpuBestFit(ScorePlugin, NormalizeScorePlugin):
+class GpuBestFit(RowByRow, ScorePlugin, NormalizeScorePlugin):
     """100 less the mean of the shares that stay idle, stretched from 0 to 100."""
 
     name: ClassVar[str] = "GpuBestFit"

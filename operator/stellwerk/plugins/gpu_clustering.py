@@ -18,6 +18,7 @@ from stellwerk.models.gpu import gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.fragmentation import largest_node_milli
 from stellwerk.plugins.gpu.node_gpus import GpuDevices, kind_of
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -28,7 +29,7 @@ _ONLY_OTHERS: Final = 0
 _FULLNESS: Final = 25
 
 
-class GpuClustering(ScorePlugin):
+class GpuClustering(RowByRow, ScorePlugin):
     """A node's score says which kinds are there; within 25 points, how full its devices are."""
 
     name: ClassVar[str] = "GpuClustering"

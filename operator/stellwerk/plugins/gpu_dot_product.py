@@ -14,11 +14,12 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.fragmentation import GpuAmounts
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 
-class GpuDotProduct(ScorePlugin):
+class GpuDotProduct(RowByRow, ScorePlugin):
     """100 less half the dot product of what is idle and what is requested."""
 
     name: ClassVar[str] = "GpuDotProduct"

@@ -17,6 +17,7 @@ from stellwerk.framework.types import CycleState
 from stellwerk.models.gpu import WHOLE, gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.node_gpus import GpuDevices
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -28,7 +29,7 @@ _UNTOUCHED_NODE: Final = 33
 _DOES_NOT_FIT: Final = WHOLE + 1
 
 
-class GpuPacking(ScorePlugin):
+class GpuPacking(RowByRow, ScorePlugin):
     """Looks at the devices that the pod would get: the fullest that fit."""
 
     name: ClassVar[str] = "GpuPacking"

@@ -42,6 +42,7 @@ from stellwerk.models.gpu import DEVICE_IDS, GpuRequest, device_ids_text, gpu_re
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.explain import free_gpus, smaller_gpu_request
 from stellwerk.plugins.gpu.node_gpus import GpuDevices, best_fit
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.profiles.spec.plugin_args import GpuShareArgs
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.errors import ApiError, Forbidden
@@ -56,6 +57,7 @@ _STATUSES: Final = {
 
 
 class GpuShare(
+    RowByRow,
     PreFilterPlugin,
     FilterPlugin,
     ReservePlugin,

@@ -16,6 +16,7 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.images import Images
 from stellwerk.snapshot.snapshot import NodeView
@@ -29,7 +30,7 @@ _MAX_REMEMBERED_COMBINATIONS: Final = 1024
 _ON_NO_NODE: Final = "no node holds any image"
 
 
-class ImageLocality(ScorePlugin):
+class ImageLocality(RowByRow, ScorePlugin):
     """Scores by bytes that need not be pulled."""
 
     name: ClassVar[str] = "ImageLocality"

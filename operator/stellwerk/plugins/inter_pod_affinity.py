@@ -34,6 +34,8 @@ from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
+    EqualPods,
+    EqualPodsPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
     PreFilterPlugin,
@@ -160,6 +162,7 @@ class InterPodAffinity(
     NormalizeScorePlugin,
     EnqueueExtensions,
     ProposePlugin,
+    EqualPodsPlugin,
 ):
     """Filters by required terms and scores by preferred ones, of the pod and of existing pods."""
 
@@ -175,6 +178,14 @@ class InterPodAffinity(
         self._args = args or InterPodAffinityArgs()
         self._rules = handle.compatibility
         self._own: WeakKeyDictionary[SchedulingSpec, _OwnTerms] = WeakKeyDictionary()
+
+    @override
+    def after_equal_pod(self, pod: PodInfo) -> EqualPods:
+        affinity = pod.spec.pod_affinity
+        if affinity.required or affinity.required_anti:
+            return EqualPods.ANYTHING
+        # Preferred terms count pods in whole domains, and those of equal pods count for this one.
+        return EqualPods.ROW if affinity.empty else EqualPods.SCORES
 
     # --- filter ---------------------------------------------------------------------------------
 

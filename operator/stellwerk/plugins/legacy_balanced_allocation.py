@@ -22,6 +22,7 @@ from stellwerk.plugins.shared.attached_volumes import (
     VolumeId,
     volume_id,
 )
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.profiles.spec.plugin_args import LegacyBalancedAllocationArgs
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.snapshot import NodeView
@@ -31,7 +32,7 @@ FractionColumn: TypeAlias = npt.NDArray[np.float64]
 """(n,) float64, what would be in use of what the node has; 1 where it has nothing."""
 
 
-class LegacyBalancedAllocation(ScorePlugin):
+class LegacyBalancedAllocation(RowByRow, ScorePlugin):
     """Scores the balance that the node would have with the pod."""
 
     name: ClassVar[str] = "LegacyBalancedAllocation"

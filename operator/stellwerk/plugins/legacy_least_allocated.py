@@ -13,12 +13,13 @@ from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.profiles.spec.plugin_args import LegacyLeastAllocatedArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 
-class LegacyLeastAllocated(ScorePlugin):
+class LegacyLeastAllocated(RowByRow, ScorePlugin):
     """The weighted mean of what would be free, in percent of what the node has."""
 
     name: ClassVar[str] = "LegacyLeastAllocated"

@@ -14,12 +14,13 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.resources.strategies import MAX_UTILIZATION, score_by_utilization
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.profiles.spec.plugin_args import LegacyRequestedToCapacityRatioArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView
 
 
-class LegacyRequestedToCapacityRatio(ScorePlugin):
+class LegacyRequestedToCapacityRatio(RowByRow, ScorePlugin):
     """The weighted mean of the shape's scores; a resource that scores 0 does not count."""
 
     name: ClassVar[str] = "LegacyRequestedToCapacityRatio"

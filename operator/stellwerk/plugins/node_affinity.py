@@ -46,6 +46,7 @@ from stellwerk.plugins.shared.node_matching import (
     matching_term,
     named,
 )
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.plugins.shared.score_normalization import normalize_to_highest
 from stellwerk.profiles.spec.plugin_args import NodeAffinityArgs
 from stellwerk.snapshot.columns import IntColumn, Mask
@@ -70,6 +71,7 @@ _ENFORCED_CODE: Final = np.int32(2)
 
 
 class NodeAffinity(
+    RowByRow,
     PreFilterPlugin,
     FilterPlugin,
     PreScorePlugin,

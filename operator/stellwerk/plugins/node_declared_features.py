@@ -32,6 +32,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.hints import changed_node
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.snapshot import NodeView
 
@@ -39,7 +40,9 @@ _NAME: Final = "NodeDeclaredFeatures"
 _MISSING: Final = unresolvable(_NAME, "node(s) didn't match Pod's required features")
 
 
-class NodeDeclaredFeatures(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+class NodeDeclaredFeatures(
+    RowByRow, StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtensions
+):
     """Compares the pod's features with status.declaredFeatures."""
 
     name: ClassVar[str] = _NAME

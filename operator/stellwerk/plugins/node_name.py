@@ -15,6 +15,7 @@ from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
 from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, ProposePlugin, Reuse
 from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import ABSENT
 from stellwerk.snapshot.snapshot import NodeView
@@ -23,7 +24,7 @@ _NAME: Final = "NodeName"
 _OTHER_NODE: Final = unresolvable(_NAME, "node(s) didn't match the requested node name")
 
 
-class NodeName(StatelessPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
+class NodeName(RowByRow, StatelessPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Compares spec.nodeName with the node's name."""
 
     name: ClassVar[str] = _NAME

@@ -36,6 +36,7 @@ from stellwerk.framework.types import CycleState, FilterResult, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import EVERY_ADDRESS, HostPort
 from stellwerk.plugins.shared.hints import had_node
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import NodeOverlay, NodeView
@@ -44,7 +45,9 @@ _NAME: Final = "NodePorts"
 _TAKEN: Final = unschedulable(_NAME, "node(s) didn't have free ports for the requested pod ports")
 
 
-class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
+class NodePorts(
+    RowByRow, StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin
+):
     """Looks only at the ports in use that conflict with a wanted one."""
 
     name: ClassVar[str] = _NAME

@@ -16,6 +16,7 @@ from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import Counts, IntColumn
 from stellwerk.snapshot.snapshot import NodeView
@@ -28,7 +29,7 @@ ANNOTATION: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 _AVOIDABLE_KINDS: Final = frozenset({"ReplicaSet", "ReplicationController"})
 
 
-class NodePreferAvoidPods(ScorePlugin):
+class NodePreferAvoidPods(RowByRow, ScorePlugin):
     """0 on a node that avoids the pod's controller, 100 elsewhere."""
 
     name: ClassVar[str] = "NodePreferAvoidPods"

@@ -20,6 +20,7 @@ from stellwerk.framework.types import OK, SKIP, CycleState, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.resources.amounts import offered_and_used_at, within_offer
 from stellwerk.plugins.resources.strategies import scored_resources
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.profiles.spec.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
@@ -33,7 +34,7 @@ Requests: TypeAlias = Sequence[tuple[str, int]]
 """(resource, amount) of a pod."""
 
 
-class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
+class NodeResourcesBalancedAllocation(RowByRow, PreScorePlugin, ScorePlugin):
     """Scores the change of balance: 75 is none, 100 the best, 50 the worst."""
 
     name: ClassVar[str] = "NodeResourcesBalancedAllocation"

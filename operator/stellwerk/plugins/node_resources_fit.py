@@ -62,6 +62,7 @@ from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.device_classes import DeviceClasses
 from stellwerk.plugins.shared.hints import changed_node
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.profiles.spec.plugin_args import NodeResourcesFitArgs
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.snapshot import NodeView
@@ -89,6 +90,7 @@ that request more, codes number the combinations of lacking resources (`_filter_
 
 
 class NodeResourcesFit(
+    RowByRow,
     PreFilterPlugin,
     CountsRoom,
     PreScorePlugin,

@@ -23,6 +23,7 @@ from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, Propo
 from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.hints import changed_node
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk_kube.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
@@ -32,7 +33,7 @@ _UNSCHEDULABLE: Final = unresolvable(_NAME, "node(s) were unschedulable")
 _TAINT: Final = Taint(UNSCHEDULABLE_TAINT_KEY, "", NO_SCHEDULE)
 
 
-class NodeUnschedulable(StatelessPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
+class NodeUnschedulable(RowByRow, StatelessPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
     """Rejects nodes with spec.unschedulable."""
 
     name: ClassVar[str] = _NAME

@@ -58,6 +58,7 @@ from stellwerk.plugins.shared.attached_volumes import (
 )
 from stellwerk.plugins.shared.csi_nodes import CSINodeRows
 from stellwerk.plugins.shared.hints import had_node
+from stellwerk.plugins.shared.row_by_row import RowByRowWithoutVolumes
 from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
@@ -87,7 +88,9 @@ class _NewVolumes:
     """The status of every node."""
 
 
-class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
+class NodeVolumeLimits(
+    RowByRowWithoutVolumes, PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin
+):
     """Rejects nodes that cannot attach all of the pod's volumes."""
 
     name: ClassVar[str] = _NAME

@@ -37,6 +37,8 @@ from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
+    EqualPods,
+    EqualPodsPlugin,
     ExplainPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
@@ -142,6 +144,7 @@ class PodTopologySpread(
     EnqueueExtensions,
     ExplainPlugin,
     ProposePlugin,
+    EqualPodsPlugin,
     ReadsTime,
 ):
     """Filters by DoNotSchedule constraints, scores by ScheduleAnyway ones."""
@@ -164,6 +167,14 @@ class PodTopologySpread(
         self._given_way = (
             SpreadConstraints(*given, gives_way=True) if self.reads_time else self._constraints
         )
+
+    @override
+    def after_equal_pod(self, pod: PodInfo) -> EqualPods:
+        constraints = self._constraints.of(pod)
+        if constraints.hard:
+            return EqualPods.ANYTHING
+        # Every node of the domains, and the weights of the constraints, depend on the others.
+        return EqualPods.SCORES if constraints.soft else EqualPods.ROW
 
     # --- constraints that give way --------------------------------------------------------------
 

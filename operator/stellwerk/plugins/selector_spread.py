@@ -15,6 +15,8 @@ from typing_extensions import override
 
 from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
+    EqualPods,
+    EqualPodsPlugin,
     NormalizeScorePlugin,
     PreScorePlugin,
     Reuse,
@@ -40,7 +42,7 @@ class _State:
     """(n,) index of the zone of each feasible node; 0 for nodes without one."""
 
 
-class SelectorSpread(PreScorePlugin, ScorePlugin, NormalizeScorePlugin):
+class SelectorSpread(PreScorePlugin, ScorePlugin, NormalizeScorePlugin, EqualPodsPlugin):
     """Scores 100 where no pod of the group is, less the more are on the node and in its zone."""
 
     name: ClassVar[str] = "SelectorSpread"
@@ -53,6 +55,10 @@ class SelectorSpread(PreScorePlugin, ScorePlugin, NormalizeScorePlugin):
         self._zones: RowColumn = np.zeros(0, np.intp)
         """(N,) zone index of every row, 0 without zone; as of `_zones_cursor`."""
         self._zones_cursor = ChangeCursor(handle.snapshot.node_changes)
+
+    @override
+    def after_equal_pod(self, pod: PodInfo) -> EqualPods:
+        return EqualPods.SCORES
 
     @override
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:

@@ -32,6 +32,7 @@ from stellwerk.framework.types import OK, CycleState, FilterResult, Status, unre
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.hints import changed_node, is_own_update
 from stellwerk.plugins.shared.node_matching import untolerated_counts
+from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.plugins.shared.score_normalization import normalize_to_lowest
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import IntColumn
@@ -45,6 +46,7 @@ _SOFT: Final = (PREFER_NO_SCHEDULE,)
 
 
 class TaintToleration(
+    RowByRow,
     StatelessPlugin,
     FilterPlugin,
     PreScorePlugin,

@@ -39,6 +39,7 @@ from stellwerk.framework.services import Handle, ObjectStore
 from stellwerk.framework.types import CycleState, FilterResult, Status, unresolvable, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, READ_ONLY, READ_WRITE, PodVolume, UsageKey
+from stellwerk.plugins.shared.row_by_row import RowByRowWithoutVolumes
 from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
@@ -80,7 +81,9 @@ class _Restrictions:
     """The number of them that have a user somewhere."""
 
 
-class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
+class VolumeRestrictions(
+    RowByRowWithoutVolumes, PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin
+):
     """Rejects nodes with a conflicting disk, and every node while a single-user claim is in use."""
 
     name: ClassVar[str] = _NAME

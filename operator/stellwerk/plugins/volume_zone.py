@@ -39,6 +39,7 @@ from stellwerk.models.in_tree_volumes import ZONE_SEPARATOR
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.shared.node_matching import matching_nodes
+from stellwerk.plugins.shared.row_by_row import RowByRowWithoutVolumes
 from stellwerk.plugins.shared.volume_claims import (
     BY_NAME,
     claim_volumes,
@@ -69,7 +70,9 @@ class _Zones:
     """(label, values of which the node must have one)."""
 
 
-class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin):
+class VolumeZone(
+    RowByRowWithoutVolumes, PreFilterPlugin, FilterPlugin, EnqueueExtensions, ProposePlugin
+):
     """Rejects nodes in other zones or regions than the pod's volumes."""
 
     name: ClassVar[str] = _NAME

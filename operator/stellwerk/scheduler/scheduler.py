@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from stellwerk import garbage
 from stellwerk.backend.cache import Cache
-from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
+from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
 from stellwerk.profiles.status_writer import ProfileStatusWriter
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
@@ -236,7 +236,12 @@ MIN_STALE_ACTIVE_ITEMS: Final = 1024
 """Below this number of stale items, sorting activeQ anew costs more than it saves."""
 
 
-async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) -> None:
+async def stand_by(
+    world: World,
+    active: ActiveQueue,
+    leading: asyncio.Event,
+    observed: ActiveQueue | None = None,
+) -> None:
     """Keep activeQ short, and queue and snapshot up to date, until this process leads.
 
     Events go on filling cache and queue, and what they leave to be done in slices is done; nothing
@@ -250,6 +255,9 @@ async def stand_by(world: World, active: ActiveQueue, leading: asyncio.Event) ->
         world.cache.update_snapshot()
         if len(active) > 2 * world.queue.pending()["active"] + MIN_STALE_ACTIVE_ITEMS:
             active.discard_stale()
+        observed_limit = 2 * world.queue.observed(Place.ACTIVE) + MIN_STALE_ACTIVE_ITEMS
+        if observed is not None and len(observed) > observed_limit:
+            observed.discard_stale()
         # What is left of requeueing, slice by slice.
         is_left = True
         while is_left and not leading.is_set():

@@ -14,12 +14,16 @@ import yaml
 
 from stellwerk.answers.answer import codec
 from stellwerk.answers.pod import DevicesOfPod
+from stellwerk.answers.what_if import TemplateOutcome, WhatIf
+from stellwerk_cli.commands.printer import console
+from stellwerk_cli.commands.what_if_table import print_template
+from stellwerk_kube.clock import SystemClock, rfc3339_seconds
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, decided_as
 from stellwerk_kube.errors import AbsentError, ConfigurationError, ProfileError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.untrusted_text import json_escaped, printable_lines
 from stellwerk_simulation.cases.case_files import Read, cases_of, read_cases
-from stellwerk_simulation.cases.decide import CaseError, decide
+from stellwerk_simulation.cases.decide import TEMPLATE_FIELD, CaseError, decide, decide_template
 from stellwerk_simulation.cases.plugin_cases import decide_plugin_case, is_plugin_case
 
 MAX_CASE_BYTES: Final = 256 << 20
@@ -57,7 +61,7 @@ def decide_lines(
         try:
             for number, case in read_cases(lines, pod_key, look):
                 _decide(
-                    case,
+                    _as_of_now(case) if are_objects else case,
                     f"{place}, line {number}",
                     form=form,
                     output=output,
@@ -90,8 +94,13 @@ def decide_objects(
         NoPendingPodError: no pod is named, and every one has a node.
     """
     for case in cases_of(objects, pod_key):
-        _decide(case, place, form=form, compatibility=compatibility)
+        _decide(_as_of_now(case), place, form=form, compatibility=compatibility)
     return 0
+
+
+def _as_of_now(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The case of a cluster's objects, which is decided as of the present."""
+    return {**case, "now": rfc3339_seconds(SystemClock().now())}
 
 
 class _PlacedError(ConfigurationError):
@@ -107,6 +116,9 @@ def _decide(
     compatibility: Compatibility,
 ) -> None:
     try:
+        if TEMPLATE_FIELD in case:
+            _print_outcome(decide_template(case, compatibility), form, output or sys.stdout)
+            return
         if is_plugin_case(case):
             result, form = decide_plugin_case(case), "json" if form in _TABLES else form
         else:
@@ -114,6 +126,19 @@ def _decide(
     except (CaseError, ProfileError) as error:
         raise _PlacedError(f"{place}: {error}") from error
     print(_written(result, form), file=output or sys.stdout, flush=True)
+
+
+def _print_outcome(answer: WhatIf, form: str, output: TextIO) -> None:
+    """Print the counts of a large controller's pods."""
+    (outcome,) = answer.templates or ()
+    if form in _TABLES:
+        to = console(output)
+        to.is_wide = form == "wide"
+        print_template(outcome, to)
+        return
+    counts = codec(TemplateOutcome).as_json(outcome)
+    result = {"id": outcome.template, "compatibility": "".join(answer.compatibility), **counts}
+    print(_written(result, form), file=output, flush=True)
 
 
 def _written(result: Mapping[str, Any], form: str) -> str:

@@ -9,17 +9,21 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from stellwerk.answers.what_if import MAX_SUPPOSED_PODS
 from stellwerk_kube import admission
 from stellwerk_kube.admission import Admission
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.json_values import JsonObject
-from stellwerk_kube.pod_templates import POD, template_of, with_template
+from stellwerk_kube.pod_templates import CRON_JOB, POD, template_of, with_template
 from stellwerk_kube.untrusted_text import printable
 from stellwerk_kube.yaml_file import either, read_objects
 from stellwerk_simulation.manifest_reader import admitted, counted
 from stellwerk_simulation.pod_templates import POD_KINDS, pod_of_controller
+
+_POD_KINDS: Final = (*POD_KINDS, CRON_JOB)
+"""The kinds that a question about pods takes. Of a CronJob it is one run."""
 
 
 def read_manifests(
@@ -106,10 +110,10 @@ def read_pods(
         ConfigurationError: as `read_manifests`; the pods are too many, or an API server would
             refuse one.
     """
-    found = read_manifests(option, file, POD_KINDS, admission.KINDS)
+    found = read_manifests(option, file, _POD_KINDS, admission.KINDS)
     beside, pods = Admission(found, namespace), list[ManifestPods]()
     for obj in found:
-        if obj["kind"] not in POD_KINDS:
+        if obj["kind"] not in _POD_KINDS:
             continue
         if obj["kind"] == POD:
             beside.pod(obj)

@@ -142,7 +142,8 @@ def run(
         controllers = None if options.output == "wide" else _controllers(objects, pods, left)
         print(_as_text(plan, shapes, left_out, controllers), flush=True)
     else:
-        show(_answer(plan, shapes, left_out, release), options.output, plan.homeless)
+        answer = _answer(plan, shapes, left_out, release, pods)
+        show(answer, options.output, answer.homeless)
     print(f"stellwerk: {decided_as([release])}", file=sys.stderr)
     is_no = bool(plan.homeless or plan.unplanned)
     return 1 if is_no and options.exit_code else 0
@@ -259,10 +260,22 @@ def _shapes(path: Path) -> Sequence["TraceNode"]:
 
 
 def _answer(
-    plan: "FitPlan", shapes: Sequence["TraceNode"], left_out: Mapping[str, str], release: str
+    plan: "FitPlan",
+    shapes: Sequence["TraceNode"],
+    left_out: Mapping[str, str],
+    release: str,
+    pods: Sequence["TracePod"],
 ) -> "FitAnswer":
     from stellwerk_simulation.answers import FitAnswer  # noqa: PLC0415 as above
+    from stellwerk_simulation.by_template import (  # noqa: PLC0415 as above
+        controllers_of_many,
+        outcomes,
+        without,
+    )
 
+    makers = controllers_of_many(pods)
+    whys = {**plan.homeless, **plan.unplanned}
+    kinds = {name: name.rpartition("-")[0] for name in plan.on_node.values()}
     counts = zip(shapes, plan.counts, strict=True)
     return FitAnswer(
         compatibility=release,
@@ -270,8 +283,9 @@ def _answer(
         cost=round(plan.cost, _DECIMALS),
         bound=round(plan.bound, _DECIMALS),
         placed=plan.placed,
-        homeless=plan.homeless,
-        unplanned=plan.unplanned or None,
+        homeless=without(plan.homeless, makers.keys()),
+        unplanned=without(plan.unplanned, makers.keys()) or None,
+        templates=outcomes(makers, plan.on_node, whys, kinds) or None,
         assumed=list(plan.assumed) or None,
         left_out=left_out or None,
     )

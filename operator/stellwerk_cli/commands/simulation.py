@@ -391,7 +391,8 @@ def _show(
     else:
         compared = [tuple(options.compare)] if options.compare else []
         names = dict.fromkeys(pod for run in results for pod in run.left_out)
-        show(answer_of(results, compared), options.output, names)
+        answer = answer_of(results, compared, experiment.pods, experiment.nodes)
+        show(answer, options.output, names)
     sys.stdout.flush()  # an answer that cannot be written ends the command here
     followed = decided_as(run.compatibility for run in results)
     print(f"stellwerk: {followed}", file=sys.stderr)

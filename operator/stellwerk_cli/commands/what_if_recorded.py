@@ -71,7 +71,7 @@ class _Beside:
         """The schedulerName of the decisions that are compared."""
         if not self.scheduler_name:
             raise ConfigurationError(f"{file}: spec.schedulerName: required")
-        for only_of_active in ("selector", "extenders"):
+        for only_of_active in ("mode", "allowBeside", "selector", "extenders"):
             spec.pop(only_of_active, None)
         spec |= {"shadowOf": _RECORDED, "sampleOneIn": 1}
         self._profile = _loaded(file, {**manifest, "spec": spec})

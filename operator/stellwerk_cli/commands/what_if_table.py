@@ -43,7 +43,7 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
             who = "it" if one else group.pods[0]
             to.say(f"  {who} would preempt {victims} on {group.node}")
     for outcome in counted_templates(answer):
-        _print_template(outcome, to)
+        print_template(outcome, to)
     if answer.left_out:
         why = f": {answer.stopped}" if answer.stopped else ""
         more = counted(answer.left_out, "more pod")
@@ -61,7 +61,7 @@ def print_what_if(answer: WhatIf, to: Printer) -> None:
     print_releases(answer.compatibility, to)
 
 
-def _print_template(outcome: TemplateOutcome, to: Printer) -> None:
+def print_template(outcome: TemplateOutcome, to: Printer) -> None:
     """Print the counts of a template: kinds of node, nodes, and the reasons of the rest."""
     gets = "gets a node" if outcome.placed == 1 else "get a node"
     pods = counted(outcome.pods, "pod")

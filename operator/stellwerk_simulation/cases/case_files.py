@@ -1,7 +1,8 @@
 """Cases from what users have: cases line by line, `kubectl get -o json` lists, YAML manifests.
 
-`stellwerk decide` reads with it. Invariant: objects of a cluster become one case for each pod that
-is to be decided, all with the same nodes and other objects; nothing of them is changed.
+`stellwerk decide` reads with it. Invariant: objects of a cluster become one case for each pod, or
+each large controller, that is to be decided, all with the same nodes and other objects; nothing of
+them is changed.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from stellwerk_kube.admission import Admission
 from stellwerk_kube.daemon_pods import DAEMON_SET
 from stellwerk_kube.errors import AbsentError, ConfigurationError
 from stellwerk_kube.json_values import JsonObject
+from stellwerk_kube.pod_templates import maker_of, template_of
 from stellwerk_kube.yaml_file import (
     TEMPLATE,
     about_document,
@@ -29,10 +31,10 @@ from stellwerk_kube.yaml_file import (
     too_many_values,
     yaml_problem,
 )
-from stellwerk_simulation.cases.decide import OBJECT_KINDS
+from stellwerk_simulation.cases.decide import OBJECT_KINDS, TEMPLATE_FIELD
 from stellwerk_simulation.cases.profile_manifests import ProfileManifests
 from stellwerk_simulation.manifest_reader import counted
-from stellwerk_simulation.pod_templates import POD_KINDS, is_written, pods_of
+from stellwerk_simulation.pod_templates import POD_KINDS, is_written, pod_of_controller, pods_of
 
 Json = Mapping[str, Any]
 _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
@@ -43,8 +45,11 @@ _FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
 USED: Final = frozenset({*_FIELD_OF, *POD_KINDS, DAEMON_SET, KIND, *admission.KINDS})
 """The kinds that decisions use."""
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+MAX_CASES_OF_A_CONTROLLER: Final = 100
+"""Pods of a controller that are cases of their own. The pods of a larger one are one case, which
+is decided pod after pod (`decide_template`)."""
 _MAX_PODS_OF_A_CONTROLLER: Final = 1000
-"""Pods that a controller in a case may ask for: each becomes an object of its own."""
+"""Pods of a controller among which one may be named: each becomes an object of its own."""
 
 
 Read: TypeAlias = Callable[[Sequence[JsonObject]], Sequence[JsonObject]]
@@ -145,6 +150,8 @@ def _documents(text: bytes, number: int) -> list[Any]:
 def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) -> Iterator[Json]:
     """A case for each pod to decide among the objects, and lists of objects, of a cluster.
 
+    The pods of a large controller are one case, with its manifest as `template`.
+
     Raises:
         ConfigurationError: something is no object.
         AbsentError: there is no pod of this name.
@@ -163,13 +170,10 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
     pods = fields.pop("pods", [])
     nodes = [dict(node) for node in fields.get("nodes", ())]
     beside = Admission(objects)
-    for obj in objects:
-        if is_written(obj):
-            pods += pods_of(obj, "default", _MAX_PODS_OF_A_CONTROLLER, nodes, beside)[
-                :_MAX_PODS_OF_A_CONTROLLER
-            ]
+    large, more = _pods_of_controllers(objects, pod_key, nodes, beside)
+    pods += more
     wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
-    if not wanted:
+    if not wanted and not large:
         there = counted(objects, frozenset())
         beside_what = f" beside {there}" if there else ""
         if pod_key:
@@ -183,6 +187,33 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
             "pods": [other for other in pods if other is not pod],
             "pod": _without_node(pod),
         }
+    for obj in large:
+        made = pod_of_controller(obj, "default", beside)
+        yield {
+            "id": maker_of(made),
+            "profile": profiles.spec_for(made),
+            **fields,
+            "pods": pods,
+            "pod": made,
+            TEMPLATE_FIELD: obj,
+        }
+
+
+def _pods_of_controllers(
+    objects: Sequence[JsonObject], pod_key: str, nodes: Sequence[JsonObject], beside: Admission
+) -> tuple[list[JsonObject], list[JsonObject]]:
+    """(controllers whose pods are decided by template, pods of the other controllers)."""
+    large, pods = list[JsonObject](), list[JsonObject]()
+    for obj in objects:
+        if not is_written(obj):
+            continue
+        is_counted = not pod_key and obj["kind"] != DAEMON_SET
+        if is_counted and template_of(obj, "default").count > MAX_CASES_OF_A_CONTROLLER:
+            large.append(obj)
+            continue
+        found = pods_of(obj, "default", _MAX_PODS_OF_A_CONTROLLER, nodes, beside)
+        pods += found[:_MAX_PODS_OF_A_CONTROLLER]
+    return large, pods
 
 
 def _objects_of(document: object) -> Iterator[JsonObject]:

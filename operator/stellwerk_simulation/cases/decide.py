@@ -15,11 +15,18 @@ import numpy as np
 
 from stellwerk.answers.answer import codec
 from stellwerk.answers.pod import DevicesOfPod
+from stellwerk.answers.what_if import (
+    MAX_TEMPLATE_PODS,
+    SupposedTemplate,
+    Supposition,
+    WhatIf,
+)
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.explain.steps import finished
+from stellwerk.explain.what_if import what_if
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.score_phase import Scores
@@ -37,11 +44,12 @@ from stellwerk.world.decide import Decision
 from stellwerk.world.decide import decide as decide_pod
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
 from stellwerk.world.world import World, offline_profile, offline_queue
-from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.clock import Clock, VirtualClock, parse_moment
 from stellwerk_kube.compatibility import AS_RECORDED, AUTO, Compatibility
 from stellwerk_kube.errors import ConfigurationError, SchedulerError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import parse_node
+from stellwerk_kube.pod_templates import with_template
 from stellwerk_kube.resource_claim import reserved_for
 
 _MAX_CONSUMERS: Final = 256
@@ -67,8 +75,13 @@ OBJECT_KINDS: Final = {
     "deviceclasses": "DeviceClass",
     "devicetaintrules": "DeviceTaintRule",
 }
+TEMPLATE_FIELD: Final = "template"
+"""The field of a case with the manifest of a controller, of whose pods `pod` is one."""
 CASE_FIELDS: Final = frozenset(
-    {"id", "profile", "nodes", "pods", "pod", "priorityclasses", "tags", *OBJECT_KINDS}
+    {
+        *("id", "profile", "nodes", "now", "pods", "pod", "priorityclasses", "tags"),
+        *(TEMPLATE_FIELD, *OBJECT_KINDS),
+    }
 )
 
 
@@ -92,7 +105,13 @@ class Case:
         with suppress(ConfigurationError):
             named = (case.get("profile") or {}).get("compatibility")
             compatibility = compatibility.of(str(named or AUTO))
-        self.world = _empty_world(compatibility)
+        now = case.get("now")
+        clock = (
+            VirtualClock()
+            if now is None
+            else VirtualClock(parsed("now", partial(parse_moment, now)))
+        )
+        self.world = _empty_world(compatibility, clock)
         self._load(case)
         self.pod = self._pod("pod", case["pod"])
         self.profile = self._profile(case.get("profile") or {})
@@ -170,6 +189,33 @@ def decide(case: Mapping[str, Any], compatibility: Compatibility = AS_RECORDED) 
     return result | _Written(loaded.world, decision).result()
 
 
+def decide_template(case: Mapping[str, Any], compatibility: Compatibility = AS_RECORDED) -> WhatIf:
+    """The decisions for the pods of a case's template, one after the other, counted.
+
+    Each pod is placed before the next is decided, as in a what-if.
+
+    Raises:
+        CaseError: a field of the case is unknown, missing or malformed.
+        ConfigurationError: the template is malformed, or asks for too many pods.
+        ProfileError: the case's profile cannot be used.
+    """
+    loaded = Case(case, compatibility)
+    spec = {**(case.get("profile") or {}), "schedulerName": loaded.pod.spec.scheduler_name}
+    manifest = case[TEMPLATE_FIELD]
+    admitted = {key: case["pod"]["metadata"].get(key) or {} for key in ("labels", "annotations")}
+    template = {"metadata": admitted, "spec": case["pod"]["spec"]}
+    supposed = Supposition(
+        templates=(SupposedTemplate(with_template(manifest, template)),),
+        profile={"metadata": {"name": loaded.id}, "spec": spec},
+    )
+    if supposed.templates[0].pods > MAX_TEMPLATE_PODS:
+        raise ConfigurationError(
+            f"{loaded.id}: {supposed.templates[0].pods:,} pods; one answer covers at most "
+            f"{MAX_TEMPLATE_PODS:,}"
+        )
+    return finished(what_if(loaded.world, supposed))
+
+
 class _Written:
     """A Decision while it is written down."""
 
@@ -230,7 +276,7 @@ class _Written:
         }
 
 
-def _empty_world(compatibility: Compatibility) -> World:
+def _empty_world(compatibility: Compatibility, clock: Clock) -> World:
     """No node, no pod, no profile; nothing is ever popped from its queue."""
     profiles, nominator = Profiles(compatibility=compatibility), Nominator()
     return World(
@@ -240,7 +286,7 @@ def _empty_world(compatibility: Compatibility) -> World:
         nominator=nominator,
         queue=offline_queue(profiles, nominator),
         profiles=profiles,
-        clock=VirtualClock(),
+        clock=clock,
         random=RecordedRandom(Random(0)),
     )
 

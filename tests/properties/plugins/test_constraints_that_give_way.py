@@ -76,7 +76,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[JsonObject], list[JsonObject]]:
     return nodes, pods
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(90), deadline=None)
 @given(drawn=clusters(), new=cluster.pending_pods(), waited=st.integers(0, 2 * AFTER_SECONDS))
 def test_it_is_decided_as_if_it_were_written_so(
     drawn: tuple[list[JsonObject], list[JsonObject]], new: JsonObject, waited: int

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import combinations
 
 import numpy as np
@@ -16,10 +17,20 @@ from stellwerk.plugins.shared.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.shared.victims import by_importance, priority_sum
 from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.trial import Trial
+from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.examples import examples
-from tests.support.preemption_cases import CROSS_NODE, Arena, make_arena, make_budget, victim
+from tests.support.preemption_cases import (
+    CROSS_NODE,
+    Arena,
+    costing,
+    make_arena,
+    make_budget,
+    of_daemon_set,
+    preempting,
+    victim,
+)
 
 APPS = ("db", "web", "cache")
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -275,6 +286,79 @@ def test_up_to_eight_pods_the_search_is_as_good_as_trying_every_set(case: Drawn)
         return
     victims = result.candidates[0].victims
     assert best == (0, victims[0].priority, priority_sum(victims), len(victims))
+
+
+MIN_RUN_SECONDS = 600
+HALF_PAST = VirtualClock(datetime(2026, 1, 1, 0, 30, tzinfo=UTC))
+FAIR = {
+    **CROSS_NODE,
+    **preempting(minRunSeconds=MIN_RUN_SECONDS, spareDaemonSetPods=True, orderByDeletionCost=True),
+}
+
+
+def aged(draw: st.DrawFn, pod: JsonObject) -> JsonObject:
+    """The pod with a start, perhaps a cost, and perhaps as a DaemonSet's."""
+    minute = draw(st.sampled_from(["05", "15", "15", "25", None]))
+    if minute is not None:
+        pod["status"]["startTime"] = f"2026-01-01T00:{minute}:00Z"
+    if draw(st.booleans()):
+        costing(pod, draw(st.sampled_from(["-1", "1", "2"])))
+    return of_daemon_set(pod) if draw(st.integers(0, 4)) == 0 else pod
+
+
+@st.composite
+def full_zones(draw: st.DrawFn) -> Drawn:
+    """Zones of a node that others fill, and of one with a pod that keeps the new one out.
+
+    Nothing on a single node makes room: in each zone pods of both have to go.
+    """
+    nodes, pods = [], []
+    for zone in ("a", "b", "c")[: draw(st.integers(1, 3))]:
+        nodes += [make_node(f"{zone}{cpu}", cpu=str(cpu), zone=zone) for cpu in (1, 3)]
+        places = [(f"{zone}1", "db"), *[(f"{zone}3", "web")] * 3]
+        for number, (node_name, app) in enumerate(places):
+            priority = draw(st.sampled_from([1, 1, 2]))
+            pod = victim(
+                f"{zone}-{number}", node_name, cpu="1", priority=priority, labels={"app": app}
+            )
+            pods.append(aged(draw, pod))
+    cpu = draw(st.sampled_from(["2", "3"]))
+    new = make_pod("new", cpu=cpu, priority=10, affinity=repelling("db", ZONE))
+    return Drawn(make_arena(nodes, pods, profile=FAIR, clock=HALF_PAST), parse_pod(new))
+
+
+def fair_loss(victims: Sequence[PodInfo]) -> tuple[int, ...]:
+    """What is compared, without budgets: these are not overdrawn."""
+    highest = max(pod.priority for pod in victims)
+    begins = HALF_PAST.now().timestamp() - MIN_RUN_SECONDS
+    young = [pod for pod in victims if pod.started_seconds is None or pod.started_seconds > begins]
+    return (
+        highest,
+        sum(pod.owner is not None for pod in victims),
+        len(young),
+        priority_sum(victims),
+        len(victims),
+        max(pod.deletion_cost for pod in victims if pod.priority == highest),
+    )
+
+
+@settings(max_examples=examples(90), deadline=None)
+@given(case=full_zones())
+def test_the_search_spares_pods_as_trying_every_set_of_a_zone_does(case: Drawn) -> None:
+    arena, pod = case.arena, case.pod
+    result = arena.preempt(pod)
+    assert result.plugin == "CrossNodePreemption"
+    of_zones: dict[str, list[PodInfo]] = {}
+    for each in arena.cache.pods():
+        of_zones.setdefault(each.node_name[0], []).append(each)
+    best = min(
+        fair_loss(victims)
+        for pods in of_zones.values()
+        for size in range(1, len(pods) + 1)
+        for victims in combinations(pods, size)
+        if _makes_room(arena, pod, victims)
+    )
+    assert fair_loss(result.candidates[0].victims) == best
 
 
 @settings(max_examples=examples(60))

@@ -36,7 +36,7 @@ from tests.support.in_process import eventually
 pytestmark = pytest.mark.skips_time
 
 LEASE_SECONDS, MARGIN_SECONDS = 10.0, 5.0
-BINDINGS_IN_FLIGHT = 48  # what the limiter of bindings begins with
+BINDINGS_IN_FLIGHT = 32  # what the limiter of bindings begins with
 FAST = RetryPolicy(attempts=4, first_delay_seconds=0.001, timeout_seconds=60.0)
 
 

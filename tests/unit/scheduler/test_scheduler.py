@@ -219,6 +219,26 @@ def test_what_others_bind_does_not_pile_up() -> None:
     run_skipping(flow)
 
 
+def test_what_others_bind_of_observed_pods_does_not_pile_up() -> None:
+    async def flow(clock: VirtualClock) -> None:
+        here = InProcess(clock)
+        here.apply(make_node("n1"), make_profile("default-scheduler", mode="Observe"))
+        leading, observed = asyncio.Event(), here.operator.observed
+        standing = asyncio.create_task(
+            stand_by(here.operator.world, here.operator.active, leading, observed)
+        )
+        for number in range(2000):
+            here.apply(make_pod(f"p{number}"))
+            here.apply(bound(f"p{number}"))
+        assert len(observed) == 2000
+        await asyncio.sleep(2)
+        assert len(observed) == 0
+        leading.set()
+        await standing
+
+    run_skipping(flow)
+
+
 def test_many_pods_follow_the_labels_of_their_namespace() -> None:
     """However often these change: what is left to be done does not pile up."""
 

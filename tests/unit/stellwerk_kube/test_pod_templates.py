@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stellwerk_kube.json_values import JsonObject
-from stellwerk_kube.pod_templates import template_of
+from stellwerk_kube.pod_templates import counted_pods, is_counted, template_of
 
 SPEC: JsonObject = {"containers": [{"name": "main", "image": "app:1"}]}
 TEMPLATE: JsonObject = {"metadata": {"labels": {"app": "web"}}, "spec": SPEC}
@@ -71,3 +71,28 @@ def test_copies_of_a_live_pod_are_further_pods_of_its_controller() -> None:
     pod = template_of(live, "shop").pod
     assert pod["metadata"] == {"name": "web-1-x", "namespace": "shop", "ownerReferences": owners}
     assert "status" not in pod
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param(TEMPLATE, id="a template without a kind"),
+        pytest.param({"kind": "Pod", **TEMPLATE}, id="a pod"),
+        pytest.param(controller("Deployment", replicas=3), id="a Deployment"),
+        pytest.param(controller("Job", parallelism=4, completions=2), id="a Job"),
+        pytest.param(CRON, id="a CronJob"),
+    ],
+)
+def test_a_document_of_a_template_and_a_count_is_a_controller(template: JsonObject) -> None:
+    document = {"template": template, "count": 500}
+    assert is_counted(document)
+    counted = template_of(counted_pods(document), "default")
+    assert counted.count == 500
+    assert counted.pod["spec"].items() >= SPEC.items()
+    assert counted.pod["metadata"]["labels"].items() >= {("app", "web")}
+
+
+@pytest.mark.parametrize("count", [-1, "5", True, 1.5])
+def test_a_count_that_is_no_number_is_refused(count: object) -> None:
+    with pytest.raises(ValueError, match="count: a number"):
+        counted_pods({"template": TEMPLATE, "count": count})

@@ -226,6 +226,9 @@ class DefaultPreemption(AdmitsVictims, OrdersVictims, PreEnqueuePlugin, EnqueueE
         groups = self._handle.pod_groups
         whole = []
         for candidate in found:
+            if not [victim for victim in candidate.victims if victim.group is not None]:
+                whole.append(candidate)  # a thousand of them: no more work than this for each
+                continue
             others: dict[str, PodInfo] = {}
             spared = False
             for victim in candidate.victims:

@@ -38,6 +38,8 @@ from stellwerk.framework.interface import (
     SKIP_FILTER,
     APICall,
     EnqueueExtensions,
+    EqualPods,
+    EqualPodsPlugin,
     ExplainPlugin,
     FilterPlugin,
     NormalizeScorePlugin,
@@ -141,6 +143,7 @@ class DynamicResources(
     EnqueueExtensions,
     ExplainPlugin,
     ProposePlugin,
+    EqualPodsPlugin,
 ):
     """Allocates the devices that a pod's claims ask for on the node it gets."""
 
@@ -157,6 +160,11 @@ class DynamicResources(
         self._filter_seconds = parse_duration(args.filter_timeout)
         self._node_allocator: NodeAllocator | None = None
         self._reservations = ClaimReservations(handle)
+
+    @override
+    def after_equal_pod(self, pod: PodInfo) -> EqualPods:
+        needs_devices = bool(pod.spec.resource_claims or pod.extended_requests)
+        return EqualPods.ANYTHING if needs_devices else EqualPods.ROW
 
     @property
     def node_allocator(self) -> NodeAllocator:

@@ -7,7 +7,6 @@ other pods that terminate.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Final, TypeAlias
 
 from stellwerk.framework.interface import Candidate
@@ -123,9 +122,10 @@ def best_candidates(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     return [candidate for candidate, each in zip(candidates, losses, strict=True) if each == lowest]
 
 
-@lru_cache(maxsize=4096)  # hundreds of pods that preempt at once see the same candidates
 def _losses(candidate: Candidate) -> tuple[float, ...]:
-    return tuple([loss(candidate) for _, loss in CRITERIA])
+    if not candidate.known_losses:
+        candidate.known_losses.append(tuple([loss(candidate) for _, loss in CRITERIA]))
+    return candidate.known_losses[0]
 
 
 def deciding_criteria(

@@ -53,6 +53,7 @@ from stellwerk.framework.types import (
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import EPHEMERAL
 from stellwerk.plugins.resources.strategies import score_by_utilization
+from stellwerk.plugins.shared.row_by_row import RowByRowWithoutVolumes
 from stellwerk.plugins.shared.volume_claims import (
     claim_volumes,
     find_claim,
@@ -108,6 +109,7 @@ class _State:
 
 
 class VolumeBinding(
+    RowByRowWithoutVolumes,
     PreFilterPlugin,
     FilterPlugin,
     PreScorePlugin,

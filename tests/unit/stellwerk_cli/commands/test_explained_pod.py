@@ -3,17 +3,23 @@
 import io
 import json
 import random
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from stellwerk.answers.answer import codec
 from stellwerk.answers.pod import (
     DecisionFields,
+    LastPreemption,
     PodExplanation,
+    PreemptedBy,
+    PreemptionNow,
     QueueFacts,
     RankedNode,
     ScoreFields,
+    VictimFields,
 )
 from stellwerk.answers.what_if import WhatIf
 from stellwerk.answers.workload import PodsWaitingAlike, WorkloadExplanation
@@ -113,6 +119,75 @@ def test_the_last_line_of_an_answer_says_which_release_it_follows() -> None:
         lines = output.getvalue().splitlines()
         assert lines[-1] == f"decisions follow Kubernetes {expected}"
         assert sum("decisions follow" in line for line in lines) == 1
+
+
+WHY = "minRunSeconds spares 1 pod that has run for less than 600 s"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param(
+            {
+                "preempted": PreemptedBy(
+                    by="a/urgent",
+                    by_priority=9,
+                    priority=0,
+                    node="n",
+                    decided_at="2026-01-01T00:00:00Z",
+                    decided_by=WHY,
+                )
+            },
+            id="of a victim",
+        ),
+        pytest.param(
+            {
+                "last_preemption": LastPreemption(
+                    decided_at="2026-01-01T00:00:00Z",
+                    node="n",
+                    budget_violations=0,
+                    victims=[VictimFields(pod="a/old", priority=0)],
+                    candidates=1,
+                    others=[],
+                    nominated_node="n",
+                    decided_by=WHY,
+                )
+            },
+            id="of a preemptor",
+        ),
+    ],
+)
+def test_what_decided_against_kube_schedulers_order_is_printed(fields: dict[str, Any]) -> None:
+    output = io.StringIO()
+    explanation = PodExplanation(pod="a/b", state="bound", node="n", **fields)
+    print_explanation(explanation, Printer(output, width=200))
+    assert f"Chosen against kube-scheduler's order: {WHY}." in output.getvalue()
+
+
+def test_what_preemption_would_decide_against_that_order_is_printed() -> None:
+    output, explanation = io.StringIO(), waiting()
+    victims = [VictimFields(pod="a/old", priority=0)]
+    now = PreemptionNow(node="n", victims=victims, decided_by=WHY)
+    print_explanation(replace(explanation, preemption=now), Printer(output, width=200))
+    assert f"Chosen against kube-scheduler's order: {WHY}." in output.getvalue()
+
+
+def test_a_plugins_remark_on_the_decision_is_printed() -> None:
+    decision = DecisionFields(
+        decided_at="2026-01-01T00:00:00Z",
+        attempts=2,
+        nodes=2,
+        evaluated=2,
+        feasible=2,
+        tied=1,
+        nominated=False,
+        best=[],
+        remarks=["DoNotSchedule over zone counted as ScheduleAnyway"],
+    )
+    output = io.StringIO()
+    pod = PodExplanation(pod="a/b", state="bound", node="n", decision=decision)
+    print_explanation(pod, Printer(output, width=200))
+    assert "DoNotSchedule over zone counted as ScheduleAnyway.\n" in output.getvalue()
 
 
 def test_names_of_plugins_are_broken_between_words_where_they_are_too_wide() -> None:

@@ -126,6 +126,25 @@ def test_an_unknown_field_is_refused_as_kube_scheduler_refuses_it(
     assert (caught.value.field, caught.value.message) == (field, message)
 
 
+def test_arguments_that_stellwerk_alone_has_are_known() -> None:
+    args = {
+        "DefaultPreemption": {
+            "minRunSeconds": 600,
+            "spareDaemonSetPods": True,
+            "orderByDeletionCost": True,
+        },
+        "PodTopologySpread": {"defaultingType": "System", "giveWayAfterSeconds": 300},
+    }
+    plugin_config = [{"name": name, "args": each} for name, each in args.items()]
+    converted = convert(config(profiles=[{"pluginConfig": plugin_config}]))
+    [profile] = converted.manifests
+    assert {each["name"]: each["args"] for each in profile["spec"]["pluginConfig"]} == args
+    assert not converted.warnings
+    plugin_config[0]["args"] = {"minRunSeconds": -1, "spareDaemonSetPods": True}
+    with pytest.raises(ProfileError, match=r"args\.minRunSeconds: must be at least 0"):
+        convert(config(profiles=[{"pluginConfig": plugin_config}]))
+
+
 def test_a_policy_without_lists_has_the_default_plugins_with_the_old_weights() -> None:
     assert spec(policy()) == {
         "schedulerName": "default-scheduler",

@@ -7,7 +7,7 @@ import pytest
 
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, Release
 from stellwerk_kube.json_values import JsonObject
-from stellwerk_simulation.cases.decide import decide
+from stellwerk_simulation.cases.decide import CaseError, decide
 from tests.support.builders import make_node, make_pod
 
 
@@ -125,3 +125,31 @@ def test_a_pod_that_is_done_keeps_a_claim_as_long_as_it_is_in_reserved_for(phase
     assert kept["message"].split(". ")[1].startswith("still not schedulable, preemption: ")
     freed = {**claim, "status": {"allocation": allocation, "reservedFor": []}}
     assert decide({**case, "resourceclaims": [freed]})["deallocate"] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("now", "victim"),
+    [("2026-06-01T10:05:00Z", "default/old"), ("2026-06-01T12:00:00Z", "default/young")],
+)
+def test_a_case_says_of_when_it_is(now: str, victim: str) -> None:
+    pods = []
+    for name, started in {"old": "2026-06-01T08:00:00Z", "young": "2026-06-01T10:00:00Z"}.items():
+        pod = make_pod(name, cpu="1", node_name="n", priority=0)
+        pods.append({**pod, "status": {"phase": "Running", "startTime": started}})
+    args = {"minRunSeconds": 600}
+    result = decide(
+        {
+            "id": "x",
+            "now": now,
+            "profile": {"pluginConfig": [{"name": "DefaultPreemption", "args": args}]},
+            "nodes": [make_node("n", cpu="2")],
+            "pods": pods,
+            "pod": make_pod("urgent", cpu="1", priority=9),
+        }
+    )
+    assert result["preemption"]["victims"] == [victim]
+
+
+def test_a_case_of_no_time_is_refused() -> None:
+    with pytest.raises(CaseError, match=r"^now: "):
+        decide({"id": "x", "now": "noon", "pod": make_pod("p")})
