@@ -41,11 +41,19 @@ async function copy(name) {
   }
 }
 
+// What the operator's page says in a part, without the marks that this script and the reader set.
+function said(part) {
+  const copied = part.cloneNode(true);
+  for (const each of copied.querySelectorAll("[data-more]")) delete each.dataset.more;
+  for (const each of copied.querySelectorAll("details[open]")) each.open = false;
+  return copied.innerHTML;
+}
+
 function replace(part, fresh) {
   for (const { name, value } of fresh.attributes) {
     if (part.getAttribute(name) !== value) part.setAttribute(name, value);
   }
-  if (part.innerHTML === fresh.innerHTML) return;
+  if (said(part) === said(fresh)) return;
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const place = focused ? [...part.querySelectorAll(FOCUSABLE)].indexOf(focused) : -1;
   const address = focused && focused.getAttribute("href");
