@@ -100,7 +100,7 @@ class PodAffinity:
 
 
 _NO_AFFINITY: Final = PodAffinity()
-"""What most pods have; shared, because it is immutable."""
+"""The terms of most pods: none. They share it, because it is immutable."""
 
 
 @dataclass(frozen=True, slots=True)
