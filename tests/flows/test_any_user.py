@@ -42,6 +42,7 @@ OFFLINE = (
     ("explain", "pod", "default/web", "--url", "http://127.0.0.1:1"),
     ("what-if", "--drain", "node-1", "--url", "http://127.0.0.1:1"),
     ("shadow", "diff", "packing-next", "--url", "http://127.0.0.1:1"),
+    ("observe", "report", "--url", "http://127.0.0.1:1"),
     ("page", "--url", "http://127.0.0.1:1"),
 )
 POD: JsonObject = {

@@ -157,6 +157,13 @@ TABLE = {
         f"show none {OF_CLUSTER}",
         (f"diff none {OF_PORT}", f"diff none {OF_CLUSTER}"),
     ),
+    "observe": Lines(
+        f"report {OF_CLUSTER}",
+        Never("a binding has to differ; tests/unit/stellwerk_cli/commands/test_observe.py"),
+        f"report none {OF_CLUSTER}",
+        f"reports {OF_CLUSTER}",
+        (f"report {OF_PORT}", f"report {OF_CLUSTER}"),
+    ),
     "promote": Lines(
         Never("tests/flows/test_shadow_by_kubectl.py"),
         NO_YES_OR_NO,

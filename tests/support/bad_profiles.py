@@ -861,12 +861,14 @@ BAD_PROFILES = (
         _args("PodTopologySpread", {"giveWayAfterSeconds": -5}),
         f"{_ARGS}.giveWayAfterSeconds",
         "at least 0",
+        seen_by_schema=True,
     ),
     BadProfile(
         "a negative time to run",
         _args("DefaultPreemption", {"minRunSeconds": -1}),
         f"{_ARGS}.minRunSeconds",
         "at least 0",
+        seen_by_schema=True,
     ),
     BadProfile(
         "a misspelt argument of preemption",

@@ -30,6 +30,8 @@ from stellwerk.serving.port import PortOptions
 from stellwerk_cli.convert.conversion import convert
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
+from stellwerk_cluster.apimachinery.kinds import KindTable
+from stellwerk_cluster.apimachinery.protobuf import open_envelope, read_message
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
@@ -209,7 +211,7 @@ class _Replay:
                 "t": self._now(),
                 "verb": verb,
                 "uri": request.path_qs,
-                "requestObject": orjson.loads(body) if body else None,
+                "requestObject": _object_in(body, self._cluster.api.kinds) if body else None,
             }
             self._outcome.requests.append(entry)
             if self._binding_forbidden and request.path.endswith("/binding"):
@@ -390,6 +392,21 @@ class _Replay:
             return present.get(name, match[0])
 
         return orjson.loads(_UID.sub(replaced, orjson.dumps(value).decode()))
+
+
+def _object_in(body: bytes, kinds: KindTable) -> JsonObject:
+    """The object in the body of a request: the operator sends events in protobuf."""
+    if body.startswith(b"{"):
+        found: JsonObject = orjson.loads(body)
+        return found
+    envelope = open_envelope(body)
+    kind = kinds.resource("events", "events.k8s.io")
+    assert (envelope.kind, envelope.api_version) == (kind.kind, "events.k8s.io/v1")
+    return {
+        "kind": envelope.kind,
+        "apiVersion": envelope.api_version,
+        **read_message(kind.type_name, envelope.raw),
+    }
 
 
 def names_of_uids(value: Any) -> Iterator[tuple[str, str]]:

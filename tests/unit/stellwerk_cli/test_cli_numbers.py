@@ -41,7 +41,15 @@ TEXTS = {
         "--drain",
         "--enable-admission-plugins",
     ),
-    *("--executor", "--feature-gates", "--filename", "--for", "--gpu-resource", "--kubeconfig"),
+    *(
+        "--etcd-metrics",
+        "--executor",
+        "--feature-gates",
+        "--filename",
+        "--for",
+        "--gpu-resource",
+        "--kubeconfig",
+    ),
     *("--kubernetes-version", "--leader-elect-resource-name", "--leader-elect-resource-namespace"),
     *("--lease", "--match", "--namespace", "--node", "--plugin", "--pod", "--profile"),
     *(
