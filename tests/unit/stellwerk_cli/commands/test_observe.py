@@ -1,20 +1,32 @@
 """The report on an observed scheduler."""
 
 import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from stellwerk.answers.answer import codec
 from stellwerk.answers.decisions import DecisionsPage
 from stellwerk.answers.observed import ObservedPage
+from stellwerk_cli.cli import main
+from stellwerk_cli.commands import operator_port
 from stellwerk_cli.commands.listings import print_decisions
 from stellwerk_cli.commands.observe import (
     NOTHING_OBSERVED,
     print_report,
     shown_observed,
 )
+from stellwerk_cli.commands.port_arguments import PortAddress
 from stellwerk_cli.commands.printer import Printer
-from tests.support.observed_answers import DIFFERS, FOUND_NONE, REJECTED, observed_profile
+from stellwerk_kube.json_values import JsonObject
+from tests.support.observed_answers import (
+    DIFFERS,
+    FOUND_NONE,
+    REJECTED,
+    counts,
+    observed_profile,
+)
 
 
 def report(width: int = 80, **fields: object) -> list[str]:
@@ -92,3 +104,29 @@ def test_decisions_list_the_bindings_of_observed_schedulers() -> None:
             ["differs", "n3", "TaintToleration: node(s) had untolerated taint(s)"],
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("by_class", "status"),
+    [((5, 0, 0, 0, 0), 0), ((4, 1, 0, 0, 2), 0), ((4, 0, 1, 0, 0), 1), ((4, 0, 0, 1, 0), 1)],
+)
+def test_with_exit_code_a_difference_ends_the_report_with_1(
+    by_class: tuple[int, ...], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Port:
+        async def ask_json(self, path: str) -> JsonObject:
+            asked.append(path)
+            return {"items": [observed_profile(counts=counts(*by_class))]}
+
+    @asynccontextmanager
+    async def open_port(address: PortAddress) -> AsyncIterator[Port]:
+        assert address.url == "http://127.0.0.1:1"
+        yield Port()
+
+    monkeypatch.setattr(operator_port, "open_port", open_port)
+    words = ["observe", "report", "web", "--url", "http://127.0.0.1:1"]
+    assert main(words) == 0
+    assert main([*words, "--exit-code"]) == status
+    assert asked == ["/observed?limit=1000&profile=web"] * 2
