@@ -31,6 +31,7 @@ CALLS = (
     ("doctor --kubeconfig /given/admin.kubeconfig", None, "lease"),
     ("leave --kubeconfig /given/admin.kubeconfig --timeout 2s", None, "stellwerk"),
     ("shadow diff other {port}", 1, "other"),
+    ("observe report {port}", 0, "no profile observes another scheduler"),
     ("promote other --yes --kubeconfig /given/admin.kubeconfig", 1, "other"),
     ("profile history other --kubeconfig /given/admin.kubeconfig", 1, "other"),
     ("decide --kubeconfig /given/admin.kubeconfig --pod default/web", 0, "web"),
