@@ -43,8 +43,9 @@ anew."""
 MAX_AROUND: Final = 200
 """Bindings before another one, and after it, that are looked at. Clusters see 100 a second, and
 bindings that are further away were hardly decided in another order."""
-MAX_STATES: Final = 12
-"""States around a binding that are tried at most; each costs a decision."""
+MAX_STATES: Final = 6
+"""States that are tried at most of each kind: with pods that have left, without bindings before,
+with bindings after. Each costs a decision."""
 STATES_SHARE: Final = 0.03
 """Share of a core that trying states may take. At 100 bindings a second with 100 others around each
 they would take ten times as long as the comparisons themselves. This leaves 0.3 ms for each, so
@@ -59,6 +60,8 @@ may take minutes to end."""
 
 VICTIMS: Final = "victims were evicted for it"
 AROUND: Final = "others of the same scheduler were bound within a second around it"
+LEFT: Final = "pods were deleted or ended within a second before it"
+LATE: Final = "it waited for more than a second, and others were bound within a second around it"
 TOO_MANY: Final = "bindings came faster than they can be compared"
 RELISTED: Final = "it was bound while the watch was away"
 OPEN_CLAIMS: Final = "its volumes or devices were chosen together with the node"
@@ -186,7 +189,7 @@ class Trail:
         if isinstance(node_name, str) and node_name and _is_victim(conditions):
             seconds = self._live.clock.monotonic()
             self._keep((TrailingWorld.victim_left, (node_name, seconds)))
-        self._keep((TrailingWorld.remove_pod, (uid,)))
+        self._keep((TrailingWorld.remove_pod, (uid, self._live.clock.monotonic())))
 
     def node(self, node: NodeInfo) -> None:
         """A node has come, or has changed."""
@@ -300,6 +303,9 @@ class TrailingWorld:
         """By name of the object: that of an observed schedulerName, and shadows of it."""
         self._recent: deque[Binding] = deque()
         """Bindings of the last AROUND_SECONDS, as they were applied."""
+        self._left: deque[tuple[PodInfo, float]] = deque(maxlen=MAX_AROUND)
+        """Pods that have left their nodes, with the monotonic time at which it was seen; those of
+        more than AROUND_SECONDS ago are dropped with the next binding."""
         self._credit_seconds = MAX_STATES_SECONDS
         """CPU time that is left for trying states; below 0: none."""
         self._credited_at_seconds = live.clock.monotonic()
@@ -319,9 +325,12 @@ class TrailingWorld:
             self.victim_left(pod.node_name, self._live.clock.monotonic())
         self.world.cache.set_pod(pod)
 
-    def remove_pod(self, uid: str) -> None:
-        """Count a pod no longer."""
+    def remove_pod(self, uid: str, seconds: float) -> None:
+        """Count a pod no longer; `seconds`: the monotonic time at which that was seen."""
         self.nominator.remove(uid)
+        counted = self.world.cache.pod(uid)
+        if counted is not None:
+            self._left.append((counted, seconds))
         self.world.cache.remove_pod(uid)
 
     def set_node(self, node: NodeInfo) -> None:
@@ -352,6 +361,8 @@ class TrailingWorld:
     def _forget_before(self, seconds: float) -> None:
         while self._recent and self._recent[0].seen_seconds < seconds - AROUND_SECONDS:
             self._recent.popleft()
+        while self._left and self._left[0][1] < seconds - AROUND_SECONDS:
+            self._left.popleft()
 
     # --- a binding ------------------------------------------------------------------------------
 
@@ -383,18 +394,29 @@ class TrailingWorld:
         if loaded.spec.extenders:
             return Compared(binding, found, EXTENDERS)
         before, after = self._before(binding), list(islice(later, MAX_AROUND))
-        if not (before or after):
+        left = [each for each, _ in reversed(self._left)]
+        if not (left or before or after):
             return Compared(binding, found)
+        waited_seconds = binding.after_seconds or 0.0
+        if (before or after) and waited_seconds > AROUND_SECONDS:
+            # In a burst kube-scheduler decides faster than its client may bind (50 requests a
+            # second by default), so that states far beyond AROUND_SECONDS are possible.
+            return Compared(binding, found, LATE)
         if not self._has_credit():
             # This is no evidence of a difference, either.
             return Compared(binding, found, TOO_MANY)
-        for is_equal, around in ((self._is_equal_without, before), (self._is_equal_with, after)):
+        for reason, is_equal, around in (
+            # kube-scheduler decides on a snapshot: a pod that leaves meanwhile is still in it.
+            (LEFT, self._is_equal_with, left),
+            (AROUND, self._is_equal_without, before),
+            (AROUND, self._is_equal_with, after),
+        ):
             yield
             began_seconds = time.thread_time()
             is_explained = is_equal(pod, node_name, profile, around)
             self._credit_seconds -= time.thread_time() - began_seconds
             if is_explained:
-                return Compared(binding, found, AROUND)
+                return Compared(binding, found, reason)
         return Compared(binding, found)
 
     def _has_credit(self) -> bool:
@@ -434,7 +456,7 @@ class TrailingWorld:
         """
         with self.world.trial() as trial:
             removed = 0
-            for count in _some(len(before), MAX_STATES // 2):
+            for count in _some(len(before), MAX_STATES):
                 trial.remove_pods(before[len(before) - count : len(before) - removed])
                 removed = count
                 if compare(self.world, pod, profile, node_name).result == "equal":
@@ -442,15 +464,15 @@ class TrailingWorld:
         return False
 
     def _is_equal_with(
-        self, pod: PodInfo, node_name: str, profile: ServedProfile, after: list[PodInfo]
+        self, pod: PodInfo, node_name: str, profile: ServedProfile, others: list[PodInfo]
     ) -> bool:
-        """Whether the node is among the best with the first later bindings, of some numbers."""
+        """Whether the node is among the best with the first of some other pods, of some numbers."""
         cache, rows = self.world.cache, self.world.cache.snapshot.row_of
-        after = [each for each in after if each.node_name in rows and cache.pod(each.uid) is None]
+        others = [each for each in others if each.node_name in rows and cache.pod(each.uid) is None]
         with self.world.trial() as trial:
             added = 0
-            for count in _some(len(after), MAX_STATES // 2):
-                for each in after[added:count]:
+            for count in _some(len(others), MAX_STATES):
+                for each in others[added:count]:
                     trial.add_pod(each, each.node_name)
                 added = count
                 if compare(self.world, pod, profile, node_name).result == "equal":
@@ -511,9 +533,13 @@ def _is_victim(conditions: object) -> bool:
 
 
 def _some(count: int, most: int) -> Iterator[int]:
-    """Numbers from 1 to `count`, evenly spread, at most `most` of them, `count` among them."""
+    """Numbers from 1 to `count`, at most `most` of them, `count` among them.
+
+    They are the closer to one another the smaller they are: at 40 bindings a second kube-scheduler
+    v1.36 changes the order of neighbours, and hardly ever of more than four.
+    """
     if count <= most:
         yield from range(1, count + 1)
         return
-    for place in range(1, most + 1):
-        yield count * place // most
+    for place in range(most):
+        yield max(place + 1, round(count ** (place / (most - 1))))

@@ -10,7 +10,7 @@ import pytest
 from stellwerk.answers.observed import ObservedProfile
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.types import PluginFailure
-from stellwerk.observing.trailing import AROUND, FAILED, TOO_MANY, VICTIMS
+from stellwerk.observing.trailing import AROUND, FAILED, LATE, LEFT, TOO_MANY, VICTIMS
 from stellwerk_kube.clock import VirtualClock
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
@@ -216,6 +216,45 @@ async def test_a_binding_in_another_order_within_a_second_is_not_comparable() ->
         assert found.comparisons[0].best_nodes == ["b"]
 
 
+async def test_neighbours_in_another_order_are_not_comparable_among_many_bindings() -> None:
+    async with observing(make_node("a", cpu="40"), make_node("b", cpu="40")) as world:
+        # 13 pods go to b until both nodes are equal, and only the order of the last two is unknown.
+        world.apply(*(make_pod(f"a-{number}", cpu="1", node_name="a") for number in range(13)))
+        names = [*(f"b-{number}" for number in range(13)), "first", "second"]
+        for name in names:
+            world.apply(make_pod(name, cpu="1"))
+        await decided(world, "second")
+        for name in names[:13]:
+            bind(world, name, "b")
+        bind(world, "first", "a")
+        bind(world, "second", "a")
+        found = await compared(world, 15)
+        assert (found.counts.equal, found.counts.differs) == (14, 0)
+        assert found.incomparable[0].reason == AROUND
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts"),
+    [
+        pytest.param(0.5, (0, 1), id="the other scheduler may not have seen it leave"),
+        pytest.param(3.0, (1, 0), id="it left long before"),
+    ],
+)
+async def test_a_binding_after_a_pod_has_left(seconds: float, counts: tuple[int, int]) -> None:
+    async with observing(make_node("a", cpu="4"), make_node("b", cpu="4")) as world:
+        world.apply(
+            make_pod("old", cpu="2", node_name="a"), make_pod("other", cpu="1", node_name="b")
+        )
+        world.apply(make_pod("web", cpu="1"))
+        await decided(world, "web")
+        world.delete("Pod", "old")
+        world.clock.advance(seconds)
+        bind(world, "web", "b")
+        found = await compared(world, 1)
+        assert (found.counts.differs, found.counts.not_comparable) == counts
+        assert [each.reason for each in found.incomparable] == [LEFT] * counts[1]
+
+
 async def test_a_binding_long_after_another_one_differs() -> None:
     async with observing(make_node("a", cpu="4"), make_node("b", cpu="4")) as world:
         for name in ("first", "second"):
@@ -226,6 +265,24 @@ async def test_a_binding_long_after_another_one_differs() -> None:
         bind(world, "second", "a")
         found = await compared(world, 2)
         assert found.counts.differs == 1
+
+
+async def test_a_binding_in_a_backlog_is_not_comparable() -> None:
+    async with observing(make_node("a", cpu="4"), make_node("b", cpu="4")) as world:
+        names = ["first", "second", "third"]
+        world.apply(make_pod("there", cpu="1", node_name="a"))
+        world.apply(*(make_pod(name, cpu="500m") for name in names))
+        await decided(world, "third")
+        world.clock.advance(1.5)
+        bind(world, "first", "b")
+        bind(world, "second", "a")
+        world.clock.advance(1.5)
+        bind(world, "third", "a")
+        found = await compared(world, 3)
+        # The third one has no neighbour.
+        results = [each.result for each in found.comparisons]
+        assert results == ["differs", "notComparable", "equal"]
+        assert found.incomparable[0].reason == LATE
 
 
 async def test_a_pod_whose_victims_were_evicted_is_not_comparable() -> None:
