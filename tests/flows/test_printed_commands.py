@@ -116,6 +116,12 @@ def write_files(folder: Path) -> None:
     for name, manifest in {
         "pod.yaml": read(make_pod("new", cpu="1"), "Pod"),
         "pods.yaml": read(make_pod("new", cpu="1"), "Pod"),
+        "job.yaml": {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "many"},
+            "spec": {"template": {"spec": make_pod("new", cpu="1")["spec"]}},
+        },
         "node.yaml": read(make_node("new", cpu="8"), "Node"),
         "shapes.yaml": read(make_node("large", cpu="64"), "Node"),
         "packing.yaml": {**packing, "metadata": {"name": "packing"}},

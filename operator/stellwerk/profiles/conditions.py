@@ -2,8 +2,8 @@
 
 `ProfileStatusWriter` writes them and lists them; `spec/status_fields.py` has their schema. Each
 function computes one condition. Invariant: Accepted, Active and Ready are always present,
-Overlapping for every profile with a selector, and Stalled while Ready is False. Another condition
-appears at the first fault, and stays.
+Overlapping for every profile with a selector, and Stalled or Reconciling while Ready is not True.
+Another condition appears at the first fault, and stays.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from stellwerk.profiles.entry import ProfileEntry
+from stellwerk.profiles.entry import PROCESS_REASONS, ProfileEntry
 from stellwerk.profiles.spec.config_model import inline_credentials
 from stellwerk.profiles.spec.defaults import GANG_SCHEDULING
 from stellwerk.profiles.spec.profile import LoadedProfile
@@ -30,10 +30,11 @@ ACTIVE: Final = "Active"
 READY: Final = "Ready"
 """The newest version acts as it is written. Flux, Helm and Argo CD read it."""
 RECONCILING: Final = "Reconciling"
-"""Ready is not known yet (kstatus). It is stated only while it is True."""
+"""Ready is not known yet, or may become True without an edit (kstatus). It is stated only while it
+is True."""
 STALLED: Final = "Stalled"
-"""Ready is False and stays so until an object or a flag is changed (kstatus). It is stated only
-while it is True, as kstatus asks for."""
+"""Ready is False and stays so until the object is changed (kstatus). It is stated only while it is
+True, as kstatus asks for."""
 OVERLAPPING: Final = "Overlapping"
 """Pods that the selector matches are matched by the selector of another profile."""
 OBJECTS_SEEN: Final = "ObjectsSeen"
@@ -252,6 +253,9 @@ def readiness_statements(
 ) -> Iterator[Statement]:
     """The statements that kstatus reads: Ready, and Stalled with the same reason if it is False.
 
+    While this process may not schedule, it is Reconciling instead: Helm installs the next process
+    and its rights together with the profile, and gives up at once where anything is Stalled.
+
     While its files, addresses and Secrets are being looked at for the first time (`is_known` is
     False), it is neither: then Reconciling is stated.
 
@@ -268,7 +272,7 @@ def readiness_statements(
     _, _, reason, message = fault or active
     yield READY, "False" if fault else "True", reason, message
     if fault:
-        yield STALLED, "True", reason, message
+        yield RECONCILING if reason in PROCESS_REASONS else STALLED, "True", reason, message
 
 
 def _stated(statement: Statement, generation: int, before: JsonObject, now: datetime) -> JsonObject:

@@ -27,6 +27,8 @@ BESIDE_KUBE_SCHEDULER: Final = "BesideKubeScheduler"
 """The reason of a refusal: it would serve the pods that kube-scheduler serves."""
 RIGHT_MISSING: Final = "RightMissing"
 """The reason of a refusal: the operator lacks the right to bind pods."""
+PROCESS_REASONS: Final = frozenset({OBSERVE_ONLY, BESIDE_KUBE_SCHEDULER, RIGHT_MISSING})
+"""The reasons that come from this process and its rights, and not from the object."""
 
 
 @dataclass(frozen=True, slots=True)

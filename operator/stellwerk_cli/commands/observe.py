@@ -29,7 +29,7 @@ HELP: Final = (
 )
 EXAMPLES: Final = (
     "observe report",
-    "observe report default-scheduler -o json",
+    "observe report -o json",
     "observe report --exit-code",
 )
 _MAX_COMPARISONS: Final = 1000

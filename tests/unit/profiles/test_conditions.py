@@ -18,9 +18,10 @@ UNKNOWN: JsonObject = {"plugins": {"score": {"enabled": [{"name": "Foo"}]}}}
 SHADOW: JsonObject = {"schedulerName": None, "shadowOf": "a"}
 
 
-async def stored(*profiles: JsonObject) -> JsonObject:
+async def stored(*profiles: JsonObject, missing_right: str = "") -> JsonObject:
     """The last of some profiles, with the status that it gets."""
     world = InProcess()
+    world.operator.loader.permission.missing_right = missing_right
     for each in profiles:
         world.apply(each)
         await world.status.write_changed()
@@ -70,6 +71,11 @@ async def observing() -> JsonObject:
     return await stored(make_profile("a", mode="Observe", extenders=[extender]))
 
 
+async def without_the_right() -> JsonObject:
+    """The next process of the operator, or the same one with more rights, may accept it."""
+    return await stored(make_profile("a"), missing_right="create pods/binding")
+
+
 async def nothing_to_shadow() -> JsonObject:
     return await stored(shadow("b", "a"))
 
@@ -96,6 +102,7 @@ CASES = [
     (refused, "Failed", "Degraded", ("False", "Invalid")),
     (refused_edit, "Failed", "Degraded", ("False", "Invalid")),
     (taken, "Failed", "Degraded", ("False", "SchedulerNameTaken")),
+    (without_the_right, "InProgress", "Progressing", ("False", "RightMissing")),
     (nothing_to_shadow, "Failed", "Degraded", ("False", "NothingToShadow")),
     (unseen, "InProgress", "Progressing", ("Unknown", "Pending")),
     (unseen_edit, "InProgress", "Progressing", ("True", "Serving")),
