@@ -28,6 +28,7 @@ from stellwerk.plugins.shared.volume_claims import is_fully_bound
 from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
 from stellwerk.world.world import World, offline_profile, offline_queue
+from stellwerk_kube.clock import parse_moment
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.resource_claim import is_allocated
@@ -90,6 +91,8 @@ class Binding:
     """From when the pod could be scheduled until its binding was seen; None: not known."""
     incomparable: str = ""
     """The reason why it cannot be compared; empty: none is known."""
+    late_seconds: float = 0.0
+    """Time by which its creation was seen late: the other scheduler may have seen it before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +132,9 @@ class Trail:
         self.changes: deque[Binding | _Change] = deque()
         self.pending: Counter[str] = Counter()
         """Bindings among the changes, by the schedulerName of the profile."""
-        self.arrived: set[str] = set()
-        """Uids of pods that wait and whose creation was seen."""
+        self.arrived: dict[str, float] = {}
+        """Seconds by which their creation was seen late, by uid of pods that wait. Pods whose
+        creation was not seen are left out."""
         self.open_claims: set[str] = set()
         """Uids of pods that wait, whose volumes or devices were not chosen when they came."""
         self.copy = TrailingWorld(live, numbers(), reading)
@@ -147,7 +151,7 @@ class Trail:
         if not self.is_observed(pod.uid):
             return False
         if is_new and not self.is_relisting():
-            self.arrived.add(pod.uid)
+            self.arrived[pod.uid] = _late_seconds(pod, self._live.clock.now())
         if (pod.volumes or pod.spec.resource_claims) and has_open_claims(self._live, pod):
             self.open_claims.add(pod.uid)
         if pod.nominated_node_name or self.copy.nominator.by_node:
@@ -164,7 +168,8 @@ class Trail:
             return
         clock, uid = self._live.clock, pod.uid
         now_seconds, since = clock.monotonic(), entry.initial_attempt_at
-        is_measured = uid in self.arrived and since is not None
+        late_seconds = self.arrived.get(uid)
+        is_measured = late_seconds is not None and since is not None
         why = RELISTED if self.is_relisting() else ""
         if uid in self.open_claims:
             why = why or OPEN_CLAIMS
@@ -177,6 +182,7 @@ class Trail:
             clock.now(),
             now_seconds - since if is_measured and since is not None else None,
             why,
+            late_seconds or 0.0,
         )
         self._keep(binding)
 
@@ -204,7 +210,7 @@ class Trail:
         self._keep((TrailingWorld.set_namespace, (name, labels)))
 
     def _forget(self, uid: str) -> None:
-        self.arrived.discard(uid)
+        self.arrived.pop(uid, None)
         self.open_claims.discard(uid)
 
     def _keep(self, change: Binding | _Change) -> None:
@@ -397,10 +403,10 @@ class TrailingWorld:
         left = [each for each, _ in reversed(self._left)]
         if not (left or before or after):
             return Compared(binding, found)
-        waited_seconds = binding.after_seconds or 0.0
+        waited_seconds = (binding.after_seconds or 0.0) + binding.late_seconds
         if (before or after) and waited_seconds > AROUND_SECONDS:
-            # In a burst kube-scheduler decides faster than its client may bind (50 requests a
-            # second by default), so that states far beyond AROUND_SECONDS are possible.
+            # Its decision lies anywhere in that time. At a slow API server, requests to bind
+            # overtake one another by seconds, and no state within AROUND_SECONDS is the right one.
             return Compared(binding, found, LATE)
         if not self._has_credit():
             # This is no evidence of a difference, either.
@@ -520,6 +526,18 @@ def has_open_claims(world: World, pod: PodInfo) -> bool:
     names = claim_names(pod)
     claims = [objects.get("ResourceClaim", pod.namespace, name) for name in names]
     return not claims or any(claim is None or not is_allocated(claim) for claim in claims)
+
+
+def _late_seconds(pod: PodInfo, now: datetime) -> float:
+    """The time by which a pod's creation is seen late, at least; 0: it is not late, or not known.
+
+    The API server's timestamp is in whole seconds. A clock that is ahead of the API server's by
+    more than AROUND_SECONDS makes every pod late.
+    """
+    try:
+        return max(0.0, (now - parse_moment(pod.created)).total_seconds() - 1.0)
+    except ValueError:
+        return 0.0
 
 
 def _is_victim(conditions: object) -> bool:
