@@ -8,6 +8,7 @@ nor pods are those of the live World. Invariant: what is kept is bounded (`MAX_C
 the copy is made anew, and the bindings that were not compared yet are counted as such.
 """
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -37,6 +38,9 @@ AROUND_SECONDS: Final = 1.0
 """Bindings of the same scheduler that were seen within this time of another one may have been
 decided in another order. kube-scheduler binds beside its scheduling loop, and a binding takes
 milliseconds, or with volumes up to seconds."""
+HANDLER_SECONDS: Final = 0.1
+"""kube-scheduler handles changes of bound pods and of waiting ones beside each other: a pod that
+left this time before another one came may still count when that one is decided."""
 MAX_CHANGES: Final = 50_000
 """Changes that wait for the trailing copy: a burst of 10,000 bindings brings about 30,000. A change
 holds 100 bytes and its object, which the cache usually holds as well. Beyond it the copy is made
@@ -93,6 +97,15 @@ class Binding:
     """The reason why it cannot be compared; empty: none is known."""
     late_seconds: float = 0.0
     """Time by which its creation was seen late: the other scheduler may have seen it before."""
+
+    @property
+    def since_seconds(self) -> float:
+        """The monotonic time from which on it could be decided; minus infinity: not known.
+
+        A watch delivers the changes of pods in their order. What was seen before the pod came, the
+        other scheduler has seen before it decided.
+        """
+        return -math.inf if self.after_seconds is None else self.seen_seconds - self.after_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +287,16 @@ class Trail:
             copy.bound(change)
 
     def _later(self, binding: Binding) -> Iterator[PodInfo]:
-        """The pods that the same scheduler bound within AROUND_SECONDS after a binding."""
+        """The pods that the same scheduler bound within AROUND_SECONDS after a binding.
+
+        Those that came after it are left out: they were decided after it.
+        """
         for each in self.changes:
             if isinstance(each, Binding):
                 if each.seen_seconds > binding.seen_seconds + AROUND_SECONDS:
                     return
-                if each.profile_name == binding.profile_name:
+                is_earlier = each.since_seconds <= binding.seen_seconds
+                if each.profile_name == binding.profile_name and is_earlier:
                     yield each.pod
 
 
@@ -400,7 +417,8 @@ class TrailingWorld:
         if loaded.spec.extenders:
             return Compared(binding, found, EXTENDERS)
         before, after = self._before(binding), list(islice(later, MAX_AROUND))
-        left = [each for each, _ in reversed(self._left)]
+        left_since_seconds = binding.since_seconds - HANDLER_SECONDS
+        left = [each for each, seconds in reversed(self._left) if seconds >= left_since_seconds]
         if not (left or before or after):
             return Compared(binding, found)
         waited_seconds = (binding.after_seconds or 0.0) + binding.late_seconds
@@ -442,14 +460,17 @@ class TrailingWorld:
     def _before(self, binding: Binding) -> list[PodInfo]:
         """The pods that the same scheduler bound within AROUND_SECONDS before, the last one last.
 
-        Those that are gone by then are left out, and all but the last MAX_AROUND.
+        Those that were bound before the pod came are left out: they were decided before it. So are
+        those that are gone by then, and all but the last MAX_AROUND.
         """
         cache = self.world.cache
         self._forget_before(binding.seen_seconds)
         same = (
             each.pod
             for each in islice(reversed(self._recent), MAX_AROUND)
-            if each.profile_name == binding.profile_name and cache.pod(each.pod.uid) is not None
+            if each.profile_name == binding.profile_name
+            and each.seen_seconds >= binding.since_seconds
+            and cache.pod(each.pod.uid) is not None
         )
         return [*same][::-1]
 

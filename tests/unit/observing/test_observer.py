@@ -268,6 +268,19 @@ async def test_a_binding_long_after_another_one_differs() -> None:
         assert found.counts.differs == 1
 
 
+async def test_one_pod_in_flight_differs_whatever_was_bound_before_and_after() -> None:
+    async with observing(make_node("a", cpu="8"), make_node("b", cpu="8")) as world:
+        # A scheduler that packs: without its last bindings, its node would be among our best.
+        for number in range(4):
+            world.apply(make_pod(f"pod-{number}", cpu="1"))
+            await decided(world, f"pod-{number}")
+            world.clock.advance(0.01)
+            bind(world, f"pod-{number}", "a")
+            world.clock.advance(0.01)
+        found = await compared(world, 4)
+        assert (found.counts.equal, found.counts.differs) == (1, 3)
+
+
 async def test_a_binding_in_a_backlog_is_not_comparable() -> None:
     async with observing(make_node("a", cpu="4"), make_node("b", cpu="4")) as world:
         names = ["first", "second", "third"]
