@@ -8,6 +8,7 @@ nor pods are those of the live World. Invariant: what is kept is bounded (`MAX_C
 the copy is made anew, and the bindings that were not compared yet are counted as such.
 """
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -28,6 +29,7 @@ from stellwerk.plugins.shared.volume_claims import is_fully_bound
 from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
 from stellwerk.world.world import World, offline_profile, offline_queue
+from stellwerk_kube.clock import parse_moment
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo
 from stellwerk_kube.resource_claim import is_allocated
@@ -36,6 +38,9 @@ AROUND_SECONDS: Final = 1.0
 """Bindings of the same scheduler that were seen within this time of another one may have been
 decided in another order. kube-scheduler binds beside its scheduling loop, and a binding takes
 milliseconds, or with volumes up to seconds."""
+HANDLER_SECONDS: Final = 0.1
+"""kube-scheduler handles changes of bound pods and of waiting ones beside each other: a pod that
+left this time before another one came may still count when that one is decided."""
 MAX_CHANGES: Final = 50_000
 """Changes that wait for the trailing copy: a burst of 10,000 bindings brings about 30,000. A change
 holds 100 bytes and its object, which the cache usually holds as well. Beyond it the copy is made
@@ -90,6 +95,17 @@ class Binding:
     """From when the pod could be scheduled until its binding was seen; None: not known."""
     incomparable: str = ""
     """The reason why it cannot be compared; empty: none is known."""
+    late_seconds: float = 0.0
+    """Time by which its creation was seen late: the other scheduler may have seen it before."""
+
+    @property
+    def since_seconds(self) -> float:
+        """The monotonic time from which on it could be decided; minus infinity: not known.
+
+        A watch delivers the changes of pods in their order. What was seen before the pod came, the
+        other scheduler has seen before it decided.
+        """
+        return -math.inf if self.after_seconds is None else self.seen_seconds - self.after_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +145,9 @@ class Trail:
         self.changes: deque[Binding | _Change] = deque()
         self.pending: Counter[str] = Counter()
         """Bindings among the changes, by the schedulerName of the profile."""
-        self.arrived: set[str] = set()
-        """Uids of pods that wait and whose creation was seen."""
+        self.arrived: dict[str, float] = {}
+        """Seconds by which their creation was seen late, by uid of pods that wait. Pods whose
+        creation was not seen are left out."""
         self.open_claims: set[str] = set()
         """Uids of pods that wait, whose volumes or devices were not chosen when they came."""
         self.copy = TrailingWorld(live, numbers(), reading)
@@ -147,7 +164,7 @@ class Trail:
         if not self.is_observed(pod.uid):
             return False
         if is_new and not self.is_relisting():
-            self.arrived.add(pod.uid)
+            self.arrived[pod.uid] = _late_seconds(pod, self._live.clock.now())
         if (pod.volumes or pod.spec.resource_claims) and has_open_claims(self._live, pod):
             self.open_claims.add(pod.uid)
         if pod.nominated_node_name or self.copy.nominator.by_node:
@@ -164,7 +181,8 @@ class Trail:
             return
         clock, uid = self._live.clock, pod.uid
         now_seconds, since = clock.monotonic(), entry.initial_attempt_at
-        is_measured = uid in self.arrived and since is not None
+        late_seconds = self.arrived.get(uid)
+        is_measured = late_seconds is not None and since is not None
         why = RELISTED if self.is_relisting() else ""
         if uid in self.open_claims:
             why = why or OPEN_CLAIMS
@@ -177,6 +195,7 @@ class Trail:
             clock.now(),
             now_seconds - since if is_measured and since is not None else None,
             why,
+            late_seconds or 0.0,
         )
         self._keep(binding)
 
@@ -204,7 +223,7 @@ class Trail:
         self._keep((TrailingWorld.set_namespace, (name, labels)))
 
     def _forget(self, uid: str) -> None:
-        self.arrived.discard(uid)
+        self.arrived.pop(uid, None)
         self.open_claims.discard(uid)
 
     def _keep(self, change: Binding | _Change) -> None:
@@ -268,12 +287,16 @@ class Trail:
             copy.bound(change)
 
     def _later(self, binding: Binding) -> Iterator[PodInfo]:
-        """The pods that the same scheduler bound within AROUND_SECONDS after a binding."""
+        """The pods that the same scheduler bound within AROUND_SECONDS after a binding.
+
+        Those that came after it are left out: they were decided after it.
+        """
         for each in self.changes:
             if isinstance(each, Binding):
                 if each.seen_seconds > binding.seen_seconds + AROUND_SECONDS:
                     return
-                if each.profile_name == binding.profile_name:
+                is_earlier = each.since_seconds <= binding.seen_seconds
+                if each.profile_name == binding.profile_name and is_earlier:
                     yield each.pod
 
 
@@ -394,13 +417,14 @@ class TrailingWorld:
         if loaded.spec.extenders:
             return Compared(binding, found, EXTENDERS)
         before, after = self._before(binding), list(islice(later, MAX_AROUND))
-        left = [each for each, _ in reversed(self._left)]
+        left_since_seconds = binding.since_seconds - HANDLER_SECONDS
+        left = [each for each, seconds in reversed(self._left) if seconds >= left_since_seconds]
         if not (left or before or after):
             return Compared(binding, found)
-        waited_seconds = binding.after_seconds or 0.0
+        waited_seconds = (binding.after_seconds or 0.0) + binding.late_seconds
         if (before or after) and waited_seconds > AROUND_SECONDS:
-            # In a burst kube-scheduler decides faster than its client may bind (50 requests a
-            # second by default), so that states far beyond AROUND_SECONDS are possible.
+            # Its decision lies anywhere in that time. At a slow API server, requests to bind
+            # overtake one another by seconds, and no state within AROUND_SECONDS is the right one.
             return Compared(binding, found, LATE)
         if not self._has_credit():
             # This is no evidence of a difference, either.
@@ -436,14 +460,17 @@ class TrailingWorld:
     def _before(self, binding: Binding) -> list[PodInfo]:
         """The pods that the same scheduler bound within AROUND_SECONDS before, the last one last.
 
-        Those that are gone by then are left out, and all but the last MAX_AROUND.
+        Those that were bound before the pod came are left out: they were decided before it. So are
+        those that are gone by then, and all but the last MAX_AROUND.
         """
         cache = self.world.cache
         self._forget_before(binding.seen_seconds)
         same = (
             each.pod
             for each in islice(reversed(self._recent), MAX_AROUND)
-            if each.profile_name == binding.profile_name and cache.pod(each.pod.uid) is not None
+            if each.profile_name == binding.profile_name
+            and each.seen_seconds >= binding.since_seconds
+            and cache.pod(each.pod.uid) is not None
         )
         return [*same][::-1]
 
@@ -520,6 +547,18 @@ def has_open_claims(world: World, pod: PodInfo) -> bool:
     names = claim_names(pod)
     claims = [objects.get("ResourceClaim", pod.namespace, name) for name in names]
     return not claims or any(claim is None or not is_allocated(claim) for claim in claims)
+
+
+def _late_seconds(pod: PodInfo, now: datetime) -> float:
+    """The time by which a pod's creation is seen late, at least; 0: it is not late, or not known.
+
+    The API server's timestamp is in whole seconds. A clock that is ahead of the API server's by
+    more than AROUND_SECONDS makes every pod late.
+    """
+    try:
+        return max(0.0, (now - parse_moment(pod.created)).total_seconds() - 1.0)
+    except ValueError:
+        return 0.0
 
 
 def _is_victim(conditions: object) -> bool:

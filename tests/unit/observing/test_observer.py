@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from stellwerk.answers.observed import ObservedProfile
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.types import PluginFailure
 from stellwerk.observing.trailing import AROUND, FAILED, LATE, LEFT, TOO_MANY, VICTIMS
-from stellwerk_kube.clock import VirtualClock
+from stellwerk_kube.clock import VirtualClock, rfc3339_seconds
 from stellwerk_kube.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
@@ -267,6 +268,19 @@ async def test_a_binding_long_after_another_one_differs() -> None:
         assert found.counts.differs == 1
 
 
+async def test_one_pod_in_flight_differs_whatever_was_bound_before_and_after() -> None:
+    async with observing(make_node("a", cpu="8"), make_node("b", cpu="8")) as world:
+        # A scheduler that packs: without its last bindings, its node would be among our best.
+        for number in range(4):
+            world.apply(make_pod(f"pod-{number}", cpu="1"))
+            await decided(world, f"pod-{number}")
+            world.clock.advance(0.01)
+            bind(world, f"pod-{number}", "a")
+            world.clock.advance(0.01)
+        found = await compared(world, 4)
+        assert (found.counts.equal, found.counts.differs) == (1, 3)
+
+
 async def test_a_binding_in_a_backlog_is_not_comparable() -> None:
     async with observing(make_node("a", cpu="4"), make_node("b", cpu="4")) as world:
         names = ["first", "second", "third"]
@@ -282,6 +296,21 @@ async def test_a_binding_in_a_backlog_is_not_comparable() -> None:
         # The third one has no neighbour.
         results = [each.result for each in found.comparisons]
         assert results == ["differs", "notComparable", "equal"]
+        assert found.incomparable[0].reason == LATE
+
+
+async def test_a_binding_whose_pod_was_seen_late_is_not_comparable_among_others() -> None:
+    async with observing(make_node("a", cpu="4"), make_node("b", cpu="4")) as world:
+        created = rfc3339_seconds(world.clock.now() - timedelta(seconds=3))
+        world.apply(make_pod("there", cpu="1", node_name="a"))
+        for name in ("first", "second"):
+            pod = make_pod(name, cpu="500m")
+            world.apply({**pod, "metadata": {**pod["metadata"], "creationTimestamp": created}})
+        await decided(world, "second")
+        bind(world, "first", "b")
+        bind(world, "second", "a")
+        found = await compared(world, 2)
+        assert [each.result for each in found.comparisons] == ["notComparable", "equal"]
         assert found.incomparable[0].reason == LATE
 
 
