@@ -239,8 +239,8 @@ async def test_a_part_of_a_name_is_found_as_one_types_and_by_a_page_without_a_sc
         await tab_to(page, "find")
         await keys.type("wait")
         suggested = page.locator("#suggestions a")
-        await expect(suggested).to_have_count(2)
-        await expect(page.locator("#suggested")).to_have_text("2 suggestions")
+        await expect(suggested).to_have_count(3)
+        await expect(page.locator("#suggested")).to_have_text("3 suggestions")
         await keys.press("ArrowDown")
         await keys.press("ArrowDown")
         await expect(suggested.nth(1)).to_be_focused()
@@ -258,7 +258,7 @@ async def test_a_part_of_a_name_is_found_as_one_types_and_by_a_page_without_a_sc
         async with window(chromium, tour.url, java_script_enabled=False) as plain:
             await plain.page.get_by_label("Find by a part of the name").last.fill("wait")
             await plain.page.keyboard.press("Enter")
-            await expect(plain.page.locator("#found a")).to_have_count(2)
+            await expect(plain.page.locator("#found a")).to_have_count(3)
             await plain.page.locator("#find").fill("arg")
             await plain.page.keyboard.press("Enter")
             await expect(plain.page.get_by_role("heading", name="team/large")).to_be_visible()
@@ -401,12 +401,12 @@ async def test_a_suggestion_is_tried_by_a_link_and_misspelt_fields_are_refused(
     async with touring(require_tool, Size(3)) as (tour, it):
         page, keys = it.page, it.page.keyboard
         await it.go(tour.places["pod-waiting"])
-        await tab_to(page, "Try: request 6 instead of 64 CPU")
+        await tab_to(page, "Try: request 5.75 instead of 64 CPU")
         await keys.press("Enter")
         await expect(page.get_by_text("The form below is filled in for")).to_be_visible()
         await expect(page.get_by_text("1 of 1 pod gets a node.")).to_be_visible()
         pod = page.get_by_label("these pods were added")
-        await expect(pod).to_have_value(re.compile("cpu: 6000m"))
+        await expect(pod).to_have_value(re.compile("cpu: 5750m"))
         await pod.fill("kind: Pod\nmetadata: {name: p}\nspec: {nodeselector: {}, containers: []}")
         await page.get_by_role("button", name="Decide").click()
         await expect(page.get_by_role("alert").filter(has_text="unknown field")).to_contain_text(

@@ -180,7 +180,14 @@ if (period > 0) {
   document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
   timer = setTimeout(look, period);
 }
-document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// The tab of this page comes into sight. Not by scrollIntoView: Chromium lets Tab begin behind what
+// that has shown, past the link that skips to the content.
+const tab = document.querySelector("nav [aria-current]");
+if (tab) {
+  const tabs = tab.closest("nav");
+  const [shown, all] = [tab, tabs].map((each) => each.getBoundingClientRect());
+  tabs.scrollLeft += shown.left + shown.width / 2 - (all.left + all.width / 2);
+}
 document.getElementById("answer")?.focus();
 
 // Bars follow the numbers that are typed beside them, on one scale.
