@@ -10,18 +10,11 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
+from stellwerk.client.reviews import REVIEW_PATHS
 from stellwerk.profiles.spec.profile import API_VERSION, PLURAL
 from stellwerk_kube.errors import Forbidden
 
 _READS: Final = frozenset({"GET", "HEAD"})
-_REVIEWS: Final = frozenset(
-    {
-        "/apis/authentication.k8s.io/v1/tokenreviews",
-        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-    }
-)
-"""Questions that are put as a POST; they store nothing."""
 _STATUS: Final = re.compile(f"/apis/{re.escape(API_VERSION)}/{PLURAL}/[^/?]+/status")
 
 
@@ -52,7 +45,7 @@ class AllowedWrites:
     def _is_allowed(self, method: str, path: str, body: Mapping[str, Any] | None) -> bool:
         if method == "POST":
             is_own = ((body or {}).get("metadata") or {}).get("name") == self._name
-            return path in _REVIEWS or (path == self._leases and is_own)
+            return path in REVIEW_PATHS or (path == self._leases and is_own)
         if method == "PUT":
             return bool(self._leases) and path == f"{self._leases}/{self._name}"
         return method == "PATCH" and _STATUS.fullmatch(path) is not None

@@ -14,6 +14,8 @@ SELF_ACCESS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 """The path of the question what the caller itself may do. It is a POST that stores nothing."""
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+REVIEW_PATHS: Final = frozenset({SELF_ACCESS, _TOKENS, _ACCESS})
+"""The paths of all these questions."""
 
 
 @dataclass(frozen=True, slots=True)

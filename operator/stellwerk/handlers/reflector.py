@@ -11,6 +11,10 @@ stream is resumed from, one event before the last. `_last_event` is the event af
 server with the same history repeats first. Invariants: the delivery gets the events of an object in
 their order; a stream is resumed only on the history that was seen before, on any other the kind is
 listed anew.
+
+A round that ends with an expired version (410) or another error lists in the next one. The version
+is kept only while the server is away (Unavailable, Throttled, OSError). Objects that were deleted
+before that list are reported as deleted when the list ends (`Delivery.end_listing`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from stellwerk.plugins.shared.pod_resource_claims import claim_names
 from stellwerk.plugins.shared.volume_claims import is_fully_bound
 from stellwerk.profiles.spec.profile import LoadedProfile
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
-from stellwerk.world.world import World, offline_profile, offline_queue
+from stellwerk.world.world import World, offline_queue, profile_on
 from stellwerk_kube.clock import parse_moment
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.node import NodeInfo
@@ -514,19 +514,7 @@ class TrailingWorld:
         """
         known = self._profiles.get(loaded.name)
         if known is None or known.loaded is not loaded:
-            live, world = self._live, self.world
-            known = offline_profile(
-                loaded,
-                world.cache,
-                world.objects,
-                world.nominator,
-                world.random,
-                world.clock,
-                world.pod_groups,
-                compatibility=live.profiles.compatibility,
-                guard=self._guard,
-                sources=self._sources,
-            )
+            known = profile_on(self.world, loaded, guard=self._guard, sources=self._sources)
             self._profiles[loaded.name] = known
         return known
 

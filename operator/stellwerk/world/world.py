@@ -245,9 +245,15 @@ def offline_profile(  # noqa: PLR0913 - the parts of a World, and what is specia
 
 
 def profile_on(
-    world: World, loaded: LoadedProfile, *, guard: PluginGuard = UNLIMITED
+    world: World,
+    loaded: LoadedProfile,
+    *,
+    guard: PluginGuard = UNLIMITED,
+    sources: NumberSources | None = None,
 ) -> ServedProfile:
     """Make a profile with plugin instances of its own, on the parts of this World.
+
+    `guard` and `sources` are as for `offline_profile`.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
@@ -262,6 +268,7 @@ def profile_on(
         world.pod_groups,
         compatibility=world.profiles.compatibility,
         guard=guard,
+        sources=sources,
     )
 
 
