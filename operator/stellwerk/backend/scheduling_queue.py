@@ -26,11 +26,16 @@ the change came: a later attempt has seen it in its snapshot, or among its in-fl
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
-from stellwerk.backend.backoff_queue import BackoffQueue, is_backing_off, set_backoff
+from stellwerk.backend.backoff_queue import (
+    MIN_STALE_ITEMS,
+    BackoffQueue,
+    is_backing_off,
+    set_backoff,
+)
 from stellwerk.backend.in_flight_events import InFlightEvents
 from stellwerk.backend.namespace_fairness import NamespaceFairness
 from stellwerk.backend.nominator import Nominator
@@ -414,12 +419,12 @@ class SchedulingQueue:
         due = []
         while self._due and self._due[0][0] <= wall_seconds:
             due_at, _, entry = heappop(self._due)
-            uid = entry.pod.uid
-            if entry.due_at != due_at or self.entries.get(uid) is not entry:
+            if not self._is_due(due_at, entry):
                 continue
             if entry.place is Place.IN_FLIGHT:
                 # The attempt began before that time.
-                self._in_flight.record(_everything(QueueEvent.REJECTION_ENDED), uid=uid)
+                ended = _everything(QueueEvent.REJECTION_ENDED)
+                self._in_flight.record(ended, uid=entry.pod.uid)
             else:
                 due.append(entry)
         if due:
@@ -446,9 +451,18 @@ class SchedulingQueue:
         due_at = self._policy.rejection_ends_at(
             entry.profile_name, entry.unschedulable_plugins, entry.pod
         )
-        if due_at not in {entry.due_at, math.inf}:
-            entry.due_at = due_at
-            heappush(self._due, (due_at, next(self._sequence), entry))
+        if due_at in {entry.due_at, math.inf}:
+            return
+        if len(self._due) > 2 * len(self.entries) + MIN_STALE_ITEMS:
+            # A time may be hours away: pods that were deleted would be kept until then.
+            self._due = [item for item in self._due if self._is_due(item[0], item[2])]
+            heapify(self._due)
+        entry.due_at = due_at
+        heappush(self._due, (due_at, next(self._sequence), entry))
+
+    def _is_due(self, due_at: float, entry: QueuedPod) -> bool:
+        """Whether an item of the heap still says when the rejection of a pod here ends."""
+        return entry.due_at == due_at and self.entries.get(entry.pod.uid) is entry
 
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):

@@ -1,5 +1,6 @@
 """The queue's rules one by one: order, places, requeueing, gates, updates, timers."""
 
+import gc
 import logging
 import math
 from dataclasses import replace
@@ -7,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stellwerk.backend.backoff_queue import Backoff
-from stellwerk.backend.queued_pod import ActiveItem, Place
+from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
@@ -708,6 +709,23 @@ def test_a_pod_that_is_gone_or_waits_for_its_turn_is_not_moved(driver: QueueDriv
     driver.queue.flush_due(5000.0, driver.now)
     assert driver.observed.moves["active", "RejectionEnded"] == 0
     assert driver.drain() == ["active"]
+
+
+def test_pods_that_are_gone_are_not_kept_until_their_rejection_would_have_ended(
+    driver: QueueDriver,
+) -> None:
+    stays = pod_info("stays")
+    driver.policy.due = {stays.uid: 6000.0}
+    driver.reject(stays, "Timed")
+    for number in range(500):
+        pod = pod_info(f"gone-{number}")
+        driver.policy.due[pod.uid] = 5000.0
+        driver.reject(pod, "Timed")
+        driver.queue.delete(pod.uid)
+    kept = [each for each in gc.get_objects() if isinstance(each, QueuedPod)]
+    assert sum(each.pod.name.startswith("gone-") for each in kept) < 100
+    driver.queue.flush_due(5000.0, driver.now)
+    assert driver.queue.next_due == 6000
 
 
 def test_a_gated_pod_is_asked_again_as_often_as_others_are_tried(driver: QueueDriver) -> None:
