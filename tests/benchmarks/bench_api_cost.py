@@ -142,7 +142,7 @@ def _kube_scheduler(program: Path, api: RealApi) -> Scheduler:
 
 def _name(load: Load) -> str:
     if load.rate:
-        return f"{load.kind}, {load.rate:g} pods/s"
+        return f"{load.kind}, {load.rate:g} pods/s" + ", until they run" * load.runs
     return f"{load.kind}, {load.nodes:,} nodes"
 
 
@@ -158,6 +158,11 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0, help="pods per second; 0: a backlog")
     parser.add_argument(
         "--warm", type=float, default=8, help="with a rate: seconds between ready and the first pod"
+    )
+    parser.add_argument(
+        "--running",
+        action="store_true",
+        help="measure until pods run: with --rate, perf-tests' scheduler-throughput",
     )
     parser.add_argument("--rounds", type=int, default=5, help="pairs of each workload")
     parser.add_argument("--timeout", type=float, default=600)
@@ -176,6 +181,7 @@ def main() -> None:
                     pods=options.pods,
                     rate=options.rate,
                     warm_seconds=options.warm,
+                    runs=options.running,
                     timeout_seconds=options.timeout,
                 )
                 measured.append((_name(load), list(pairs(api, load, other, options.rounds))))
