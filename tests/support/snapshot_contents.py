@@ -103,11 +103,22 @@ def _node(snapshot: Snapshot, row: int) -> Mapping[str, Any]:
         "requested": _amounts(snapshot, snapshot.requested[:, row].tolist()),
         "extended": dict(snapshot.requested_extended(row)),
         "nonzero": snapshot.nonzero_requested[:, row].tolist(),
+        "scored": scored_amounts(snapshot, row),
         "unschedulable": bool(snapshot.unschedulable[row]),
         "taints": snapshot.taint_sets[snapshot.taint_set[row]],
         "labels": labels,
         "volumes": dict(snapshot.volume_users.on_row(row)),
     }
+
+
+def scored_amounts(snapshot: Snapshot, row: int) -> Mapping[str, list[float]]:
+    """(offer, used, free) of a row by resource; kept up to date once they were asked for."""
+    found = {}
+    for resource, resource_row in snapshot.resource_row.items():
+        amounts = snapshot.scored(resource_row)
+        columns = (amounts.offers, amounts.used, amounts.free)
+        found[resource] = [float(column[row]) for column in columns]
+    return {resource: amounts for resource, amounts in found.items() if any(amounts)}
 
 
 def _amounts(snapshot: Snapshot, column: list[int]) -> Mapping[str, int]:

@@ -18,7 +18,7 @@ from stellwerk.framework.result_cache import ResultCache
 from stellwerk.framework.services import Handle
 from stellwerk.framework.types import OK, SKIP, CycleState, Status
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.resources.amounts import offered_and_used_at, within_offer
+from stellwerk.plugins.resources.amounts import offered_and_used_at, used_within_offer
 from stellwerk.plugins.resources.strategies import scored_resources
 from stellwerk.plugins.shared.row_by_row import RowByRow
 from stellwerk.profiles.spec.plugin_args import NodeResourcesBalancedAllocationArgs
@@ -132,17 +132,17 @@ def _balance(nodes: NodeView, requests: Requests) -> IntColumn:
 
     The fractions are those with a pod that requests so much.
     """
-    offers = [nodes.offer(name) for name, _ in requests]
+    amounts = [nodes.scored(name) for name, _ in requests]
     shares = []
-    for (name, request), offer in zip(requests, offers, strict=True):
-        within = within_offer(nodes.requested(name), request, offer)
+    for (_, request), of_resource in zip(requests, amounts, strict=True):
+        within = used_within_offer(of_resource, request)
         in_place = within if within.dtype == np.float64 else None
-        shares.append(np.divide(within, offer.divisors, out=in_place))
+        shares.append(np.divide(within, of_resource.divisors, out=in_place))
     # Where every node offers both of two resources, as is usual, that takes fewer passes.
-    if len(offers) == _PAIR and all(offer.everywhere for offer in offers):
+    if len(amounts) == _PAIR and all(each.offered_everywhere for each in amounts):
         balance = _half_distance(*shares)
     else:
-        balance = _deviation([(offer.amounts > 0) * 1 for offer in offers], shares)
+        balance = _deviation([(each.offers > 0) * 1 for each in amounts], shares)
     np.subtract(1, balance, out=balance)
     balance *= MAX_NODE_SCORE
     return balance.astype(np.int64)

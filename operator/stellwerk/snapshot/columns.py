@@ -130,27 +130,36 @@ ChangeLog: TypeAlias = Changes[int]
 """Rows that changed."""
 
 
-class OfferColumns(NamedTuple):
-    """Allocatable amounts of one resource, in the form in which scores divide by them.
+class ScoredAmounts(NamedTuple):
+    """Amounts of one resource, offered and used, in the form in which scores compute with them.
 
-    Both columns are float64, which is divided in a fifth of int64's time; int64 where an amount is
-    not below MAX_EXACT_PERCENT_OPERAND.
+    All columns are float64, which is divided in a fifth of int64's time; int64 where an offer is
+    not below MAX_EXACT_PERCENT_OPERAND. A used amount that float64 rounds is above every offer that
+    is float64.
     """
 
-    amounts: npt.NDArray[Any]
+    offers: npt.NDArray[Any]
     """(n,) whole numbers, at least 0."""
     divisors: npt.NDArray[Any]
     """(n,) the same, with 1 in place of 0."""
-    everywhere: bool
+    used: npt.NDArray[Any]
+    """(n,) what pods on the node request."""
+    free: npt.NDArray[Any]
+    """(n,) the offer without what pods use, silent containers counted with defaults; below 0 where
+    they use more."""
+    offered_everywhere: bool
     """True if every node offers some."""
 
     @classmethod
-    def of(cls, amounts: IntColumn, alive: Mask) -> "OfferColumns":
-        """Make the columns of the nodes in rows that are alive."""
-        whole: npt.NDArray[Any] = amounts
-        if amounts.max(initial=0) < MAX_EXACT_PERCENT_OPERAND:
-            whole = amounts.astype(np.float64)
-        return cls(whole, np.maximum(whole, 1), bool((amounts[alive] > 0).all()))
+    def of(
+        cls, offers: IntColumn, alive: Mask, used: IntColumn, nonzero_used: IntColumn
+    ) -> "ScoredAmounts":
+        """Make the columns of the nodes in rows that are alive, from columns of int64."""
+        kind = np.float64 if offers.max(initial=0) < MAX_EXACT_PERCENT_OPERAND else np.int64
+        whole: npt.NDArray[Any] = offers.astype(kind)
+        free = whole - nonzero_used.astype(kind)
+        everywhere = bool((offers[alive] > 0).all())
+        return cls(whole, np.maximum(whole, 1), used.astype(kind), free, everywhere)
 
 
 class ChangeCursor(Generic[Key]):

@@ -24,8 +24,8 @@ from stellwerk.snapshot.columns import (
     IntColumn,
     LabelColumn,
     Mask,
-    OfferColumns,
     RowColumn,
+    ScoredAmounts,
     grown,
 )
 from stellwerk.snapshot.images import Images
@@ -52,6 +52,8 @@ _MIN_SHARE_OF_RESOURCE_ROWS: Final = 1 / 4
 _MIN_PODS_FOR_COLUMNS: Final = 16
 """Pods of an overlay from which one operation on columns is cheaper than one on each entry."""
 _NOTHING: Final[Mapping[str, int]] = {}
+_NONZERO_ROWS: Final = 2
+"""Rows of resources that silent containers count with: cpu and memory, the first two."""
 
 BookT = TypeVar("BookT", bound=Book)
 
@@ -76,7 +78,7 @@ class Snapshot:
         """(N,) what pods request of resources that are not native, by name."""
         self._allocatable: IntColumn = np.zeros((len(NATIVE_RESOURCES), self._capacity), np.int64)
         self._requested: IntColumn = np.zeros_like(self._allocatable)
-        self._nonzero_requested: IntColumn = np.zeros((2, self._capacity), np.int64)
+        self._nonzero_requested: IntColumn = np.zeros((_NONZERO_ROWS, self._capacity), np.int64)
         self._alive: Mask = np.zeros(self._capacity, np.bool_)
         self._unschedulable: Mask = np.zeros(self._capacity, np.bool_)
         self._taint_set: IdColumn = np.zeros(self._capacity, np.int32)
@@ -85,7 +87,7 @@ class Snapshot:
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._free_taint_sets: list[int] = []
         self._free: list[int] = []
-        self._offers: dict[int, OfferColumns] = {}
+        self._scored: dict[int, ScoredAmounts] = {}
         """By resource row, those that were asked for since an offer changed."""
         self.node_changes = ChangeLog()
         """Rows whose node object changed (or appeared, or left)."""
@@ -117,7 +119,7 @@ class Snapshot:
     def _publish(self) -> None:
         """Refresh the read-only views after capacity or size changed."""
         size, rows = self.size, self._resources.used
-        self._offers.clear()
+        self._scored.clear()
         self.resource_row: Mapping[str, int] = self._resources.row_of
         """The resources that have a row; ask `resource_index`, which makes one where needed."""
         self.allocatable: IntColumn = _read_only(self._allocatable[:rows, :size])
@@ -224,12 +226,16 @@ class Snapshot:
             return self._add_resources([resource])[resource]
         return row
 
-    def offer(self, resource_row: int) -> OfferColumns:
-        """A row of `allocatable`, as scores divide by it."""
-        found = self._offers.get(resource_row)
+    def scored(self, resource_row: int) -> ScoredAmounts:
+        """A row of `allocatable` and of what is used, as scores compute with them; read only."""
+        found = self._scored.get(resource_row)
         if found is None:
-            found = OfferColumns.of(self.allocatable[resource_row], self.alive)
-            self._offers[resource_row] = found
+            used = self.requested[resource_row]
+            has_nonzero = resource_row < _NONZERO_ROWS
+            nonzero_used = self.nonzero_requested[resource_row] if has_nonzero else used
+            offers = self.allocatable[resource_row]
+            found = ScoredAmounts.of(offers, self.alive, used, nonzero_used)
+            self._scored[resource_row] = found
         return found
 
     def make_rows(self, resources: Iterable[str]) -> None:
@@ -322,7 +328,7 @@ class Snapshot:
         self._unschedulable[row] = False
         self._free_resources(row, node.allocatable, {})
         self._allocatable[:, row] = 0
-        self._offers.clear()
+        self._scored.clear()
         self._requested[:, row] = 0
         self._extended[row] = _NOTHING
         self._nonzero_requested[:, row] = 0
@@ -345,8 +351,15 @@ class Snapshot:
             for resource, index in self.resource_row.items():
                 if index >= len(NATIVE_RESOURCES):
                     self._requested[index, row] = min(extended.get(resource, 0), MAX_REQUESTED)
-        self._nonzero_requested[0, row] = min(usage.nonzero_cpu_millis, MAX_REQUESTED)
-        self._nonzero_requested[1, row] = min(usage.nonzero_memory_bytes, MAX_REQUESTED)
+        nonzero_used = (
+            min(usage.nonzero_cpu_millis, MAX_REQUESTED),
+            min(usage.nonzero_memory_bytes, MAX_REQUESTED),
+        )
+        self._nonzero_requested[:, row] = nonzero_used
+        for index, scored in self._scored.items():
+            scored.used[row] = used = self._requested[index, row]
+            in_use = nonzero_used[index] if index < _NONZERO_ROWS else used
+            scored.free[row] = scored.offers[row] - in_use
         self.usage_changes.append(row)
 
     def write_records(self, node_name: str, pods: Mapping[str, PodInfo]) -> None:
@@ -399,7 +412,7 @@ class Snapshot:
         # Updates of nodes mostly change labels or taints.
         if before is not None and before.allocatable == offer:
             return
-        self._offers.clear()
+        self._scored.clear()
         self._free_resources(row, {} if before is None else before.allocatable, offer)
         self._allocatable[:, row] = 0
         for resource, index in self.resource_row.items():
@@ -479,7 +492,7 @@ class NodeOverlay:
     def __init__(self, snapshot: Snapshot, rows: int) -> None:
         self._snapshot = snapshot
         self._requested: IntColumn = np.zeros((len(snapshot.requested), rows), np.int64)
-        self._nonzero: IntColumn = np.zeros((2, rows), np.int64)
+        self._nonzero: IntColumn = np.zeros((_NONZERO_ROWS, rows), np.int64)
         self.log: list[tuple[int, PodInfo, int]] = []
         """(position, pod, +1 or −1) in the order of the calls."""
         self._net: dict[tuple[int, str], tuple[PodInfo, int]] = {}
@@ -634,13 +647,23 @@ class NodeView:
             return np.zeros(len(self), np.int64)
         return self.gather(self.snapshot.allocatable[row])
 
-    def offer(self, resource: str) -> OfferColumns:
-        """Return `allocatable` in the form in which scores divide by it."""
+    def scored(self, resource: str) -> ScoredAmounts:
+        """What is offered and used in the form in which scores compute with it; read only."""
         row = self.snapshot.resource_index(resource)
         if row is None:
-            return OfferColumns(np.zeros(len(self)), np.ones(len(self)), everywhere=False)
-        amounts, divisors, everywhere = self.snapshot.offer(row)
-        return OfferColumns(self.gather(amounts), self.gather(divisors), everywhere)
+            nothing = np.zeros(len(self))
+            return ScoredAmounts(
+                nothing, np.ones(len(self)), nothing, nothing, offered_everywhere=False
+            )
+        scored = self.snapshot.scored(row)
+        if self.overlay is None and self.whole:
+            return scored
+        offers, divisors, used, free = map(self.gather, scored[:4])
+        if self.overlay is not None:
+            # Added up as int64: an amount that float64 rounds may be taken away again.
+            used = self.requested(resource).astype(offers.dtype)
+            free = offers - self.nonzero_requested(resource).astype(offers.dtype)
+        return ScoredAmounts(offers, divisors, used, free, scored.offered_everywhere)
 
     def requested(self, resource: str) -> IntColumn:
         """(n,) int64, what pods on the node request; of resource "pods" their number."""

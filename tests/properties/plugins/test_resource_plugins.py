@@ -16,8 +16,8 @@ from stellwerk.plugins.legacy_least_allocated import LegacyLeastAllocated
 from stellwerk.plugins.legacy_requested_to_capacity_ratio import LegacyRequestedToCapacityRatio
 from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
-from stellwerk.plugins.resources.amounts import whole_percent, within_offer
-from stellwerk.snapshot.columns import MAX_EXACT_PERCENT_OPERAND, OfferColumns
+from stellwerk.plugins.resources.amounts import free_percent, used_percent, used_within_offer
+from stellwerk.snapshot.columns import MAX_EXACT_PERCENT_OPERAND, ScoredAmounts
 from stellwerk_kube.node import NodeInfo
 from tests.support.cluster_strategies import GPU, Cluster, clusters
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
@@ -89,11 +89,11 @@ def test_fit_names_every_resource_that_is_lacking(
         assert {name: (each.code.name, each.reasons) for name, each in found.items()} == expected
 
 
-def free_percent(amount: int, capacity: int) -> int:
+def one_free_percent(amount: int, capacity: int) -> int:
     return (capacity - amount) * 100 // capacity if amount <= capacity else 0
 
 
-def used_percent(amount: int, capacity: int) -> int:
+def one_used_percent(amount: int, capacity: int) -> int:
     return min(amount, capacity) * 100 // capacity
 
 
@@ -121,7 +121,7 @@ def shares(
 
 @pytest.mark.parametrize(
     ("strategy", "percent"),
-    [("LeastAllocated", free_percent), ("MostAllocated", used_percent)],
+    [("LeastAllocated", one_free_percent), ("MostAllocated", one_used_percent)],
 )
 @given(cluster=clusters(), names=weights)
 def test_fit_scores_the_weighted_mean(
@@ -157,7 +157,7 @@ def test_fit_scores_by_a_shape(
         for name, (node, pods) in cluster.nodes(view).items():
             parts = shares(node, requested_nonzero(pods), requests, names)
             scores = {
-                each: interpolated(scaled, used_percent(amount, size))
+                each: interpolated(scaled, one_used_percent(amount, size))
                 for each, amount, size in parts
             }
             weight = sum(names[each] for each, score in scores.items() if score)
@@ -235,7 +235,7 @@ def test_legacy_least_allocated_keeps_the_weight_of_what_is_missing(
             for each, weight in names.items():
                 size = node.allocatable.get(each, 0)
                 amount = used[each] + requests.get(each, 0)
-                total += weight * (free_percent(amount, size) if size else 0)
+                total += weight * (one_free_percent(amount, size) if size else 0)
             expected[name] = total // sum(names.values())
         assert raw_scores(plugin, cluster.pod, view) == expected
 
@@ -283,13 +283,18 @@ def test_percents_are_those_of_whole_numbers_however_large(
     offers: list[int], present: int, percent: int, request: int
 ) -> None:
     """Amounts beside a whole percent, where a quotient that is rounded would be another one."""
-    amounts = np.array(offers, np.int64)
-    offer = OfferColumns.of(amounts, np.ones(len(offers), np.bool_))
-    assert (offer.amounts.dtype == np.float64) == (max(offers) < MAX_EXACT_PERCENT_OPERAND)
-    for used in (np.full(len(offers), present), amounts * percent // 100):
-        part = within_offer(used, max(request, -int(used.min())), offer)
-        expected = [
-            max(min(int(amount) + max(request, -int(used.min())), size), 0) * 100 // size
-            for amount, size in zip(used, offers, strict=True)
+    offered = np.array(offers, np.int64)
+    alive = np.ones(len(offers), np.bool_)
+    for used in (np.full(len(offers), present), offered * percent // 100):
+        asked = max(request, -int(used.min()))
+        amounts = ScoredAmounts.of(offered, alive, used, used)
+        assert (amounts.offers.dtype == np.float64) == (max(offers) < MAX_EXACT_PERCENT_OPERAND)
+        within = [min(int(amount) + asked, size) for amount, size in zip(used, offers, strict=True)]
+        assert used_within_offer(amounts, asked).tolist() == within
+        of_offers = list(zip(within, offers, strict=True))
+        assert used_percent(amounts, asked).tolist() == [
+            part * 100 // size for part, size in of_offers
         ]
-        assert whole_percent(part, offer).tolist() == expected
+        assert free_percent(amounts, asked).tolist() == [
+            (size - part) * 100 // size for part, size in of_offers
+        ]

@@ -10,6 +10,7 @@ from stellwerk.backend.cache import Cache
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk_kube.node import NodeInfo, parse_node
 from tests.support.builders import make_node, make_pod
+from tests.support.snapshot_contents import scored_amounts
 
 NODE_NAMES = st.sampled_from([f"node-{letter}" for letter in "abcdef"])
 POD_NAMES = st.sampled_from([f"pod-{number}" for number in range(8)])
@@ -129,6 +130,8 @@ class CacheMachine(RuleBasedStateMachine):
                 assert column.tolist() == theirs[row][fresh_rows].tolist(), resource
         nonzero, fresh_nonzero = snapshot.nonzero_requested, fresh.nonzero_requested
         assert nonzero[:, rows].tolist() == fresh_nonzero[:, fresh_rows].tolist()
+        for row, fresh_row in zip(rows, fresh_rows, strict=True):
+            assert scored_amounts(snapshot, row) == scored_amounts(fresh, fresh_row)
         unschedulable = snapshot.unschedulable[rows].tolist()
         assert unschedulable == fresh.unschedulable[fresh_rows].tolist()
         for key in ("zone", "disk"):

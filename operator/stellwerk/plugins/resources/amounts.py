@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stellwerk.framework.interface import MAX_NODE_SCORE
-from stellwerk.snapshot.columns import IntColumn, OfferColumns
+from stellwerk.snapshot.columns import IntColumn, ScoredAmounts
 from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk_kube.resource_amounts import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
 
@@ -67,22 +67,37 @@ def offered_and_used_at(
     return snapshot.allocatable.item(resource_row, row), present
 
 
-def within_offer(present: IntColumn, request: int, offer: OfferColumns) -> npt.NDArray[Any]:
-    """(n,) a new column of the offer's type, what is used with the pod, at most what is offered.
-
-    Amounts that float64 rounds are above every offer that is float64.
-    """
-    total: npt.NDArray[Any] = np.add(present, request, dtype=offer.amounts.dtype)
-    np.minimum(total, offer.amounts, out=total)
-    return total
+def used_within_offer(amounts: ScoredAmounts, request: int) -> npt.NDArray[Any]:
+    """(n,) a new column: what is used with the pod, at most what is offered."""
+    used: npt.NDArray[Any] = amounts.used + request
+    np.minimum(used, amounts.offers, out=used)
+    return used
 
 
-def whole_percent(part: npt.NDArray[Any], offer: OfferColumns) -> npt.NDArray[np.float64]:
+def free_percent(amounts: ScoredAmounts, request: int) -> npt.NDArray[np.float64]:
+    """(n,) float64, what stays free beside the pod in percent of the offer, rounded down."""
+    return _whole_percent(_free(amounts, request), amounts)
+
+
+def used_percent(amounts: ScoredAmounts, request: int) -> npt.NDArray[np.float64]:
+    """(n,) float64, what is used with the pod in percent of the offer, rounded down."""
+    part = _free(amounts, request)
+    np.subtract(amounts.offers, part, out=part)
+    return _whole_percent(part, amounts)
+
+
+def _free(amounts: ScoredAmounts, request: int) -> npt.NDArray[Any]:
+    free: npt.NDArray[Any] = amounts.free - request
+    np.maximum(free, 0, out=free)
+    return free
+
+
+def _whole_percent(part: npt.NDArray[Any], amounts: ScoredAmounts) -> npt.NDArray[np.float64]:
     """(n,) float64, the part in percent of what is offered, rounded down; the part is lost."""
     part *= MAX_NODE_SCORE
     if part.dtype != np.float64:
-        part //= offer.divisors
+        part //= amounts.divisors
         return part.astype(np.float64)
-    part /= offer.divisors
+    part /= amounts.divisors
     np.floor(part, out=part)
     return part

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from stellwerk.framework.interface import MAX_NODE_SCORE
 from stellwerk.plugins.resources.amounts import (
     ALWAYS_COUNTED,
+    free_percent,
     offered_and_used_at,
-    whole_percent,
-    within_offer,
+    used_percent,
 )
 from stellwerk.profiles.spec.plugin_args import (
     MAX_SHAPE_SCORE,
@@ -94,18 +94,18 @@ def _mean(
     row = nodes.only_row
     if row is not None:
         return np.array([_mean_at(nodes.snapshot, row, scored, free=free)], np.int64)
+    percent = free_percent if free else used_percent
     total: npt.NDArray[np.float64] | None = None
     weights: IntColumn | int = 0
     for name, weight, request in scored:
-        offer = nodes.offer(name)
-        part = within_offer(nodes.nonzero_requested(name), request, offer)
-        if free:
-            np.subtract(offer.amounts, part, out=part)
-        score = whole_percent(part, offer)
+        amounts = nodes.scored(name)
+        score = percent(amounts, request)
         if weight != 1:
             score *= weight
         total = score if total is None else np.add(total, score, out=total)
-        weights = weights + (weight if offer.everywhere else (offer.amounts > 0) * weight)
+        weights = weights + (
+            weight if amounts.offered_everywhere else (amounts.offers > 0) * weight
+        )
     if total is None:
         return np.zeros(nodes.size, np.int64)
     # Whole numbers, none of them negative: to cut off is to round down.
@@ -136,9 +136,8 @@ def _shaped_mean(
     total: IntColumn = np.zeros(nodes.size, np.int64)
     weights: IntColumn = np.zeros(nodes.size, np.int64)
     for name, weight, request in scored_resources(resources, requests):
-        offer = nodes.offer(name)
-        percent = whole_percent(within_offer(nodes.nonzero_requested(name), request, offer), offer)
-        score = table[percent.astype(np.intp)] * (offer.amounts > 0)
+        amounts = nodes.scored(name)
+        score = table[used_percent(amounts, request).astype(np.intp)] * (amounts.offers > 0)
         total += score * weight
         weights += (score > 0) * weight
     mean: IntColumn = (2 * total + weights) // (2 * np.maximum(weights, 1))
