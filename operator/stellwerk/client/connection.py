@@ -21,6 +21,7 @@ import aiohttp
 from typing_extensions import override
 from yarl import URL
 
+from stellwerk.client.renewable_context import RenewableContext
 from stellwerk_kube.errors import NotLeader
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class ConnectionPool:
         self._host = url.host or ""
         self._port = url.port or 0
         self._ssl_context = ssl_context
+        self._resuming = ssl_context if isinstance(ssl_context, RenewableContext) else None
         self._tls_server_name = tls_server_name
         self._connect_timeout_seconds = connect_timeout_seconds
         self._fence = fence or open_fence()
@@ -111,10 +113,14 @@ class ConnectionPool:
             f"Accept: {accept}\r\nContent-Type: {content_type}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
-        connection = self._take() or await self._connect()
+        connection = self._take()
+        is_new = connection is None
+        connection = connection or await self._connect()
         try:
             request = head.encode("latin-1") + body
             answer = await connection.send(request, timeout_seconds, fenced_act)
+            if is_new and self._resuming is not None:
+                connection.resume_later(self._resuming)
         except BaseException:
             connection.abort()  # half an answer may be under way
             raise
@@ -191,6 +197,12 @@ class _Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             self._waiter = None
+
+    def resume_later(self, context: RenewableContext) -> None:
+        """Have later connections resume the session of this one, which has got an answer."""
+        opened = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        if opened is not None:
+            context.resume_later(opened)
 
     def rest(self) -> None:
         """Wait for the next request from now on."""

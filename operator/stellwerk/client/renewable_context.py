@@ -1,14 +1,18 @@
 """TLS with the certificates of today: those to trust, and the one to show.
 
 `credentials` keeps one for all sessions with the cluster and renews it with each look at the
-configuration. Invariant: a connection is opened with the newest certificates that could be read,
-and an authority that is no longer there is no longer trusted.
+configuration. New connections resume the session of an earlier one: the server then signs nothing,
+and no certificate is sent and checked, which saves both sides most of a handshake. Invariant: a
+connection is opened with the newest certificates that could be read, an authority that is no longer
+there is no longer trusted, and a session is resumed for MAX_SESSION_SECONDS at most after its
+server has shown its certificate.
 """
 
 from __future__ import annotations
 
 import hashlib
 import ssl
+import time
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,6 +25,9 @@ from stellwerk_kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from stellwerk.client.access import Access, Pem
+
+MAX_SESSION_SECONDS: Final = 600.0
+"""Time for which a session is resumed before a server has to show its certificate again."""
 
 
 def fingerprint(certificate: bytes) -> str:
@@ -62,6 +69,11 @@ class RenewableContext(ssl.SSLContext):
     _newest: ssl.SSLContext
     _made_of: tuple[object, ...]
     """The certificates of the newest context; it is made again only for others."""
+    _session: ssl.SSLSession | None = None
+    """The session that new connections to `_session_server` resume until `_session_ends_seconds`;
+    it is of the newest context."""
+    _session_server: str | bytes | None = None
+    _session_ends_seconds = 0.0
 
     @classmethod
     def of(cls, access: Access) -> RenewableContext | None:
@@ -95,7 +107,20 @@ class RenewableContext(ssl.SSLContext):
             newest.sslobject_class = _expecting(access.public_key)
         if certificate is not None:
             _show(newest, certificate, key, access.certificate)
-        self._newest, self._made_of = newest, made_of
+        self._newest, self._made_of, self._session = newest, made_of, None
+
+    def resume_later(self, opened: ssl.SSLObject) -> None:
+        """Have new connections resume the session of one that has got its first answer.
+
+        Only if its server showed its certificate, and has sent a ticket by now, as in TLS 1.3.
+        """
+        session = opened.session
+        if session is None or not session.has_ticket or opened.session_reused:
+            return
+        # A session can be resumed by its own context alone.
+        if opened.context is self._newest:
+            self._session, self._session_server = session, opened.server_hostname
+            self._session_ends_seconds = time.monotonic() + MAX_SESSION_SECONDS
 
     @override
     def wrap_bio(
@@ -106,6 +131,9 @@ class RenewableContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
+        if session is None and self._session_server == server_hostname:
+            is_over = time.monotonic() >= self._session_ends_seconds
+            session = None if is_over else self._session
         return self._newest.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 

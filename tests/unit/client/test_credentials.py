@@ -18,9 +18,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from stellwerk.client.access import Kubeconfig
+from stellwerk.client import renewable_context
+from stellwerk.client.access import Access, Kubeconfig
+from stellwerk.client.connection import ConnectionPool
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.client.renewable_context import fingerprint
 from stellwerk.client.transport import RetryPolicy
 from stellwerk.metrics import Metrics
 from stellwerk_kube.clock import VirtualClock
@@ -333,10 +336,14 @@ async def test_missing_service_account_is_a_configuration_error() -> None:
 
 
 @asynccontextmanager
-async def tls_server(context: ssl.SSLContext) -> AsyncIterator[str]:
-    """The URL of a server that answers everything."""
+async def tls_server(
+    context: ssl.SSLContext, resumed: list[bool] | None = None
+) -> AsyncIterator[str]:
+    """The URL of a server that answers everything; `resumed` has an entry for each request."""
 
-    async def answer(_: web.Request) -> web.Response:
+    async def answer(request: web.Request) -> web.Response:
+        if resumed is not None and request.transport is not None:
+            resumed.append(request.transport.get_extra_info("ssl_object").session_reused)
         return web.Response()
 
     app = web.Application()
@@ -482,6 +489,73 @@ async def test_a_client_certificate_that_rotates_is_shown_and_half_a_pair_is_not
         key.write_bytes(other[1].read_bytes())
         clock.advance(61)
         assert await admitted(credentials, old, new) == [False, True]
+
+
+async def ask_anew(url: str, context: ssl.SSLContext | None) -> None:
+    """Send a request on a connection of its own."""
+    pool = ConnectionPool(
+        url,
+        ssl_context=context,
+        tls_server_name="api.example",
+        user_agent="test",
+        connect_timeout_seconds=60,
+    )
+    try:
+        answer = await pool.exchange(
+            "POST",
+            "/api/v1/pods",
+            body=b"{}",
+            content_type="application/json",
+            accept="application/json",
+            authorization=None,
+            timeout_seconds=60,
+        )
+    finally:
+        pool.close()
+    assert answer.status == 200
+
+
+async def test_new_connections_resume_a_session_until_it_is_old_or_its_authority_goes(
+    tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, resumed = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), list[bool]()
+    context.load_cert_chain(*certificate)
+    authority, clock = tmp_path / "ca.crt", VirtualClock()
+    authority.write_bytes(certificate[0].read_bytes())
+    cluster = {"certificate-authority": "ca.crt", "tls-server-name": "api.example"}
+    async with tls_server(context, resumed) as url:
+        path = write(tmp_path / "config", kubeconfig(url, {"token": "t"}, **cluster))
+        credentials = await load_credentials(path, clock=clock)
+        for _ in range(3):
+            await ask_anew(url, credentials.ssl_context)
+        assert resumed == [False, True, True]
+        authority.write_bytes(certificate[0].read_bytes() + b"\n")
+        clock.advance(61)
+        assert await ask(credentials) == 200, "the look at the authority"
+        monkeypatch.setattr(renewable_context, "MAX_SESSION_SECONDS", -1.0)
+        for _ in range(2):
+            await ask_anew(url, credentials.ssl_context)
+        assert resumed[3:] == [False, False, False], "of another authority, and too old at once"
+
+
+async def test_a_server_with_another_key_is_refused_whatever_session_it_is_offered(
+    certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = certificate_for("api.example", tmp_path_factory.mktemp("other"))
+    resumed, contexts = list[bool](), []
+    for pair in (certificate, other):
+        contexts.append(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        contexts[-1].load_cert_chain(*pair)
+    async with tls_server(contexts[0], resumed) as right, tls_server(contexts[1]) as wrong:
+        shown = ssl.PEM_cert_to_DER_cert(certificate[0].read_text())
+        tls = renewable_context.RenewableContext.of(
+            Access(right, verify=False, public_key=fingerprint(shown))
+        )
+        for _ in range(2):
+            await ask_anew(right, tls)
+        assert resumed == [False, True]
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await ask_anew(wrong, tls)
 
 
 @pytest.mark.parametrize(("skip", "warnings"), [(True, 1), (False, 0)])
