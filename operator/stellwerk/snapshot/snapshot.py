@@ -648,7 +648,7 @@ class NodeView:
         return self.gather(self.snapshot.allocatable[row])
 
     def scored(self, resource: str) -> ScoredAmounts:
-        """What is offered and used in the form in which scores compute with it; read only."""
+        """Amounts offered and used, in the form in which scores compute with them; read only."""
         row = self.snapshot.resource_index(resource)
         if row is None:
             nothing = np.zeros(len(self))
