@@ -75,7 +75,7 @@ class Load:
     timeout_seconds: float = 300.0
     runs: bool = False
     """Whether a pod counts once it runs, and not once it is bound. On the embedded cluster hollow
-    nodes run it; elsewhere this measurement says that it runs (`_run_pod`)."""
+    nodes run it; where the cost of a control plane is read, this measurement says that it runs."""
     is_prepared: bool = False
     """Whether the nodes and the bound pods are there: then nothing is deleted or created before."""
 

@@ -119,8 +119,6 @@ class ConnectionPool:
         try:
             request = head.encode("latin-1") + body
             answer = await connection.send(request, timeout_seconds, fenced_act)
-            if is_new and self._resuming is not None:
-                connection.resume_later(self._resuming)
         except BaseException:
             connection.abort()  # half an answer may be under way
             raise
@@ -128,6 +126,8 @@ class ConnectionPool:
         if answer.keep_alive and not refused and not connection.closed:
             connection.rest()
             self._idle.append(connection)
+            if is_new and self._resuming is not None:
+                connection.resume_later(self._resuming)
         else:
             connection.abort()
         return answer

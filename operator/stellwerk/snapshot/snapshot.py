@@ -658,8 +658,10 @@ class NodeView:
         scored = self.snapshot.scored(row)
         if self.overlay is None and self.whole:
             return scored
-        offers, divisors, used, free = map(self.gather, scored[:4])
-        if self.overlay is not None:
+        offers, divisors = self.gather(scored.offers), self.gather(scored.divisors)
+        if self.overlay is None:
+            used, free = self.gather(scored.used), self.gather(scored.free)
+        else:
             # Added up as int64: an amount that float64 rounds may be taken away again.
             used = self.requested(resource).astype(offers.dtype)
             free = offers - self.nonzero_requested(resource).astype(offers.dtype)
