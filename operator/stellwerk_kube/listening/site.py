@@ -103,16 +103,18 @@ class LimitedSite(web.TCPSite):
         await super().stop()
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         while True:
+            await _connection_waits(listening)
             try:
                 # Where descriptors are counted, those that were given up are closed in between.
                 at_once = 1 if self._use.descriptors.are_counted else MAX_ACCEPTS_PER_STEP
                 for _ in range(at_once):
-                    sock, address = await loop.sock_accept(listening)
+                    # Nothing is awaited between the two, so that `stop` finds each accepted
+                    # connection in PortUse. `loop.sock_accept`, cancelled as one comes, loses it.
+                    sock, address = listening.accept()
                     self._take(sock, _peer(address[0]))
-            except ConnectionError:
-                continue  # the peer has gone before it was accepted
+            except (BlockingIOError, ConnectionError):
+                pass  # none waits any more, or the peer has gone before it was accepted
             except OSError as error:
                 if not self._use.free_descriptors(error):
                     await asyncio.sleep(NO_DESCRIPTOR_PAUSE_SECONDS)
@@ -221,6 +223,17 @@ async def _listening_sockets(host: str, port: int, backlog: int) -> list[socket.
             sock.close()
         raise
     return sockets
+
+
+async def _connection_waits(listening: socket.socket) -> None:
+    """Wait until a connection can be accepted."""
+    loop = asyncio.get_running_loop()
+    waits = asyncio.Event()
+    loop.add_reader(listening, waits.set)
+    try:
+        await waits.wait()
+    finally:
+        loop.remove_reader(listening)
 
 
 def _peer(address: str) -> str:

@@ -1,6 +1,11 @@
 """What the accept loop makes of a peer: the address it is counted by, its handshake."""
 
+import asyncio
+import contextlib
+import gc
+import socket
 import ssl
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,3 +33,19 @@ def test_addresses_of_one_machine_count_together() -> None:
     assert _peer("::ffff:10.0.0.1") == "10.0.0.1"
     assert _peer("2001:db8::1%eth0") == _peer("2001:db8::ffff:2") == "2001:db8::/64"
     assert _peer("2001:db8:0:1::1") == "2001:db8:0:1::/64"
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_connection_that_comes_as_the_port_stops_is_closed(turns: int) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        async with listening(SHORT) as port:
+            await asyncio.sleep(0.01)
+            peer = socket.create_connection(("127.0.0.1", port))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        gc.collect()
+        with peer, contextlib.suppress(ConnectionResetError):  # it was not accepted any more
+            peer.settimeout(1)
+            assert peer.recv(1) == b""
+    assert [str(each.message) for each in warned] == []
