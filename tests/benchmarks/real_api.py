@@ -2,7 +2,8 @@
 
 `bench_api_cost` measures schedulers against them, and reads what the two processes cost. The
 cluster has no controllers and no kubelets: nothing but the scheduler and the benchmark changes an
-object. Two admission plugins are off, because the controllers that they count on do not run:
+object. The SchedulerProfile CRD is there, as users install it; without it the operator waits for it
+at its start. Two admission plugins are off, because the controllers that they count on do not run:
 ServiceAccount (accounts of namespaces) and TaintNodesByCondition (the taint of new nodes).
 """
 
@@ -16,16 +17,21 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from stellwerk.profiles.spec.crd import crd_manifest
+from stellwerk_kube.json_values import JsonObject
+
 _START_SECONDS: Final = 180.0
 """Time for kube-apiserver to become ready; it takes 10 s of CPU."""
 _STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.2
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Binaries(NamedTuple):
@@ -95,6 +101,8 @@ def real_api(binaries: Binaries, directory: Path) -> Iterator[RealApi]:
         )
         address = f"https://127.0.0.1:{port}"
         _wait_until_ready(address, token, server, directory / "kube-apiserver.log")
+        with _answer(address, token, _CRDS, crd_manifest()):
+            pass
         kubeconfig = directory / "real.kubeconfig"
         kubeconfig.write_text(json.dumps(_kubeconfig(address, token)))
         yield RealApi(kubeconfig, server.pid, etcd.pid)
@@ -116,21 +124,29 @@ def _process(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _wait_until_ready(address: str, token: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # it has made its certificate itself
-    request = urllib.request.Request(  # noqa: S310 the address is the one above
-        f"{address}/readyz", headers={"Authorization": f"Bearer {token}"}
-    )
     deadline = time.monotonic() + _START_SECONDS
     while server.poll() is None and time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(request, context=context, timeout=5):  # noqa: S310 as above
+            with _answer(address, token, "/readyz"):
                 return
         except (OSError, urllib.error.HTTPError):
             time.sleep(_POLL_SECONDS)
     tail = log.read_text(encoding="utf-8", errors="replace")[-2000:]
     raise RuntimeError(f"kube-apiserver does not become ready:\n{tail}")
+
+
+def _answer(address: str, token: str, path: str, created: JsonObject | None = None) -> HTTPResponse:
+    """The answer to a GET, or to the POST that creates an object; raises where it is a refusal."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # it has made its certificate itself
+    request = urllib.request.Request(  # noqa: S310 the address is that of the server we started
+        address + path,
+        data=None if created is None else json.dumps(created).encode(),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    answer: HTTPResponse = urllib.request.urlopen(request, context=context, timeout=5)  # noqa: S310 as above
+    return answer
 
 
 def _kubeconfig(address: str, token: str) -> dict[str, object]:
