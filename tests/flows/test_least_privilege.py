@@ -459,7 +459,7 @@ async def test_without_any_one_rule_something_is_refused(
             define_kinds(cluster)
             async with restricted_operator(cluster, token, tmp_path):
                 flow = asyncio.create_task(schedule_everything(cluster))
-                await until(lambda: asked.refused != set() or flow.done(), 60)
+                await until(lambda: asked.refused != set() or flow.done(), 180)
                 flow.cancel()
                 await asyncio.wait({flow})
     assert asked.refused != set(), str(flow)
