@@ -262,7 +262,7 @@ def _comparison_table(rows: Rows) -> str:
         body.append(
             [
                 what,
-                *(", ".join(f"{each[key]:.{digits}f}" for each in of) for of in (theirs, ours)),
+                *(", ".join(f"{each[key]:,.{digits}f}" for each in of) for of in (theirs, ours)),
                 ", ".join(f"{our[key] / their[key]:.2f}" for their, our in pairs),
                 goal,
                 *(f"{each:.2f}" for each in cpu),
