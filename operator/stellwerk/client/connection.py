@@ -85,6 +85,7 @@ class ConnectionPool:
         self._headers = f"Host: {url.authority}\r\nUser-Agent: {user_agent}\r\n"
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
+        self._is_closed = False
 
     async def exchange(
         self,
@@ -116,6 +117,9 @@ class ConnectionPool:
         connection = self._take()
         is_new = connection is None
         connection = connection or await self._connect()
+        if self._is_closed:  # nothing would close it later
+            connection.abort()
+            raise ConnectionAbortedError("the client was closed")
         try:
             request = head.encode("latin-1") + body
             answer = await connection.send(request, timeout_seconds, fenced_act)
@@ -133,7 +137,8 @@ class ConnectionPool:
         return answer
 
     def close(self) -> None:
-        """Close every connection, also those in use."""
+        """Close every connection, also those in use; what is sent from now on fails."""
+        self._is_closed = True
         for connection in list(self._open):
             connection.abort()
         self._idle.clear()

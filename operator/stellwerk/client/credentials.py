@@ -166,7 +166,11 @@ class Credentials:
         response = await handler(request)
         if response.status != HTTPStatus.UNAUTHORIZED:
             return response
-        renewed = await self.renewed(sent)
+        try:
+            renewed = await self.renewed(sent)
+        except BaseException:  # cancelled: nobody else has the response
+            response.close()
+            raise
         if renewed is None:
             return response
         response.release()

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from typing_extensions import override
 
 from stellwerk_kube.errors import ConfigurationError
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 PLUGIN_SECONDS: Final = 60.0
 """Longest run of a plugin; some ask a person to log in on another device."""
+_MAX_COMPLAINT_SECONDS: Final = 1.0
+"""Longest wait for the rest of what a failed plugin has written to its standard error, which a
+process in the background may hold open."""
+_OUTPUT, _COMPLAINT = 1, 2
+"""The descriptors of a program's standard output and standard error."""
 _MAX_SHOWN_OUTPUT_CHARACTERS: Final = 500
 """Characters that an error shows of what a plugin has written."""
 
@@ -37,6 +43,32 @@ class ExecCredential:
     key: bytes | None
     expires_at: datetime | None
     """The end of its validity; None: it is good until it is refused, as for kubectl."""
+
+
+class _Run(asyncio.SubprocessProtocol):
+    """What a program writes, and the ends of its output, of its complaint and of itself.
+
+    The plain version is `asyncio.create_subprocess_exec` and `communicate`. It waits for the end of
+    both pipes, and kubectl of the output alone: a plugin may leave an agent in the background that
+    has its standard error. Cancelled, it leaves the pipes open for as long as the agent runs.
+    """
+
+    def __init__(self) -> None:
+        self.written = {_OUTPUT: bytearray(), _COMPLAINT: bytearray()}
+        self.output_ended, self.complaint_ended = asyncio.Event(), asyncio.Event()
+        self.exited = asyncio.Event()
+
+    @override
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.written[fd] += data
+
+    @override
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        (self.output_ended if fd == _OUTPUT else self.complaint_ended).set()
+
+    @override
+    def process_exited(self) -> None:
+        self.exited.set()
 
 
 class ExecPlugin:
@@ -91,7 +123,8 @@ class ExecPlugin:
         """The status, what was printed, and what it complained about."""
         # A path with a slash begins at the kubeconfig, a bare name is looked up (as kubectl does).
         command = str(self._directory / self.name) if os.sep in self.name else self.name
-        process = await asyncio.create_subprocess_exec(
+        program, run = await asyncio.get_running_loop().subprocess_exec(
+            _Run,
             command,
             *(str(each) for each in self._fields.get("args") or ()),
             env=self._environment(),
@@ -101,13 +134,24 @@ class ExecPlugin:
             start_new_session=True,
         )
         try:
-            output, complaint = await process.communicate()
+            await run.output_ended.wait()
+            await run.exited.wait()
+            if program.get_returncode():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_MAX_COMPLAINT_SECONDS):
+                        await run.complaint_ended.wait()
         finally:
-            if process.returncode is None:
+            # A process that the program has left in the background may hold the pipes open.
+            for descriptor in (_OUTPUT, _COMPLAINT):
+                if (pipe := program.get_pipe_transport(descriptor)) is not None:
+                    pipe.close()
+            if not run.exited.is_set():
                 with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-        return process.returncode or 0, output, complaint.decode(errors="replace")
+                    os.killpg(program.get_pid(), signal.SIGKILL)
+                await run.exited.wait()
+            program.close()
+        complaint = run.written[_COMPLAINT].decode(errors="replace")
+        return program.get_returncode() or 0, bytes(run.written[_OUTPUT]), complaint
 
     def _environment(self) -> dict[str, str]:
         spec: dict[str, Any] = {"interactive": False}

@@ -16,11 +16,12 @@ import random  # noqa: TID251 spreads retries of one command
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 import aiohttp
 
@@ -270,24 +271,32 @@ async def _forwarded(address: PortAddress, leader: _Leader) -> AsyncIterator[int
         arguments.insert(0, f"--kubeconfig={address.kubeconfig}")
     if address.context:
         arguments.insert(0, f"--context={address.context}")
-    forwarding = await asyncio.create_subprocess_exec(
-        kubectl,
-        *arguments,
-        f":{_PORT}",
-        "--address=127.0.0.1",
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield await _forwarded_port(forwarding, leader)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            forwarding.terminate()
-        await forwarding.communicate()
+    # Not a pipe: what a credential plugin of kubectl leaves in the background may hold it open.
+    with tempfile.TemporaryFile() as complaint:
+        forwarding = await asyncio.create_subprocess_exec(
+            kubectl,
+            *arguments,
+            f":{_PORT}",
+            "--address=127.0.0.1",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=complaint,
+        )
+        try:
+            yield await _forwarded_port(forwarding, complaint, leader)
+        finally:
+            await _end(forwarding)
 
 
-async def _forwarded_port(forwarding: asyncio.subprocess.Process, leader: _Leader) -> int:
-    if forwarding.stdout is None or forwarding.stderr is None:
+async def _end(forwarding: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        forwarding.terminate()
+    await forwarding.communicate()
+
+
+async def _forwarded_port(
+    forwarding: asyncio.subprocess.Process, complaint: IO[bytes], leader: _Leader
+) -> int:
+    if forwarding.stdout is None:
         raise SchedulerError(f"cannot forward a port to pod {leader.pod}: kubectl has no output")
     try:
         line = await asyncio.wait_for(forwarding.stdout.readline(), _FORWARD_SECONDS)
@@ -295,10 +304,11 @@ async def _forwarded_port(forwarding: asyncio.subprocess.Process, leader: _Leade
         raise UnreachableError(f"kubectl forwarded no port to pod {leader.pod} in time") from error
     found = _FORWARDING.match(line)
     if found is None:
-        if line:  # it forwards, or waits, and would never end its complaints
-            with contextlib.suppress(ProcessLookupError):
-                forwarding.terminate()
-        message = (await forwarding.stderr.read()).decode(errors="replace").strip()
+        if line:  # it forwards, or waits, and would not end
+            await _end(forwarding)
+        await forwarding.wait()
+        complaint.seek(0)
+        message = complaint.read().decode(errors="replace").strip()
         doubt = f" ({leader.doubt})" if leader.doubt else ""
         raise UnreachableError(f"cannot forward a port to pod {leader.pod}: {message}{doubt}")
     return int(found[1])

@@ -34,7 +34,7 @@ MAX_ACCEPTS_PER_STEP: Final = 64
 MAX_HANDSHAKES_PER_STEP: Final = 4
 """Handshakes begun before the event loop runs other tasks; each takes a millisecond."""
 NO_DESCRIPTOR_PAUSE_SECONDS: Final = 0.2
-"""Pause before the next `accept` if the process has no descriptor, and no connection to close."""
+"""Pause before the next `accept` after an error, if no connection could be closed against it."""
 DESCRIPTOR_CHECK_SECONDS: Final = 1.0
 """Time between two counts of the free descriptors: the rest of the process takes some, too."""
 IPV6_PREFIX_BITS: Final = 64
@@ -104,8 +104,8 @@ class LimitedSite(web.TCPSite):
 
     async def _accept(self, listening: socket.socket) -> None:
         while True:
-            await _connection_waits(listening)
             try:
+                await _connection_waits(listening)
                 # Where descriptors are counted, those that were given up are closed in between.
                 at_once = 1 if self._use.descriptors.are_counted else MAX_ACCEPTS_PER_STEP
                 for _ in range(at_once):
@@ -120,6 +120,7 @@ class LimitedSite(web.TCPSite):
                     await asyncio.sleep(NO_DESCRIPTOR_PAUSE_SECONDS)
             except Exception:
                 logger.exception("a connection could not be accepted")
+                await asyncio.sleep(NO_DESCRIPTOR_PAUSE_SECONDS)
             await asyncio.sleep(0)
 
     async def _keep_descriptors(self) -> None:

@@ -250,23 +250,38 @@ async def test_a_cancelled_request_leaves_no_connection_with_half_an_answer() ->
     assert len(made) == 2
 
 
+@pytest.mark.parametrize("turns", range(3))
+async def test_a_connection_that_is_made_while_the_pool_closes_is_closed(turns: int) -> None:
+    async with pool_to(always(CREATED)) as (pool, _):
+        asking = asyncio.create_task(ask(pool))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        pool.close()
+        with pytest.raises(ConnectionError):
+            await asking
+        await eventually(lambda: not pool._open)  # noqa: SLF001
+        with pytest.raises(ConnectionError):
+            await ask(pool)
+        await eventually(lambda: not pool._open)  # noqa: SLF001
+
+
 async def test_an_answer_without_a_request_ends_the_connection() -> None:
-    answered = asyncio.Event()
+    answered = [asyncio.Event(), asyncio.Event()]
 
     async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(CREATED)
-        await answered.wait()
+        await answered[len(made) - 1].wait()
         writer.write(CREATED.replace(b"{}", b"[]"))
         await reader.read()
 
     async with pool_to(talkative) as (pool, made):
         await ask(pool)
         assert pool._open  # noqa: SLF001
-        answered.set()
+        answered[0].set()
         await eventually(lambda: not pool._open)  # noqa: SLF001
-        answered.clear()
         assert (await ask(pool)).body == b"{}"
+        answered[1].set()  # so that its task ends
     assert len(made) == 2
 
 

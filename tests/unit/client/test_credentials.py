@@ -103,6 +103,39 @@ async def test_sessions_that_share_use_one_connection_and_others_their_own(tmp_p
             assert await ask_by(later) == 3, "there is nothing to share any more"
 
 
+async def test_a_request_cancelled_while_newer_credentials_are_read_holds_no_connection() -> None:
+    reading, read, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class SlowSource:
+        async def load(self) -> Access:
+            reading.set()
+            await read.wait()
+            raise ConfigurationError("there are none")
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 9\r\n\r\nhalf")
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async def asked_by(session: aiohttp.ClientSession, url: str) -> None:
+        async with session.get(url):
+            raise AssertionError("it was refused")
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        credentials = Credentials(SlowSource(), Access(url, "Bearer old"), VirtualClock())
+        async with credentials.new_session() as session:
+            asking = asyncio.create_task(asked_by(session, url))
+            await asyncio.wait_for(reading.wait(), 20)
+            asking.cancel()
+            await asyncio.wait({asking})
+            await asyncio.wait_for(ended.wait(), 5)
+            read.set()
+            await asyncio.sleep(0.01)
+
+
 async def test_token_file_is_read_again_when_a_minute_has_passed(
     api: FakeApi, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import signal
 import ssl
 import stat
 from collections.abc import AsyncIterator
@@ -127,6 +128,33 @@ async def test_a_port_is_forwarded_to_the_pod_that_holds_the_lease(
         ":10259",
         "--address=127.0.0.1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ('echo "Forwarding from 127.0.0.1:1 -> 10259"\nexec sleep 60', "no answer"),
+        ('echo "no such pod" >&2\nexit 1', "no such pod"),
+        ('echo "something else"\nexec sleep 60', "cannot forward"),
+    ],
+    ids=["it forwards", "it fails", "it prints something else"],
+)
+async def test_what_kubectl_leaves_in_the_background_is_not_waited_for(
+    script: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a credential plugin does that starts an agent, which has kubectl's standard error."""
+    agent = tmp_path / "agent.pid"
+    fake_kubectl(tmp_path, f"sleep 60 >/dev/null &\necho $! > {agent}\n{script}", monkeypatch)
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        leases = cluster.api.kinds.resource("leases", "coordination.k8s.io")
+        cluster.api.create(leases, "default", lease("stellwerk-7d-x2_4f0c"))
+        address = PortAddress(kubeconfig=str(tmp_path / "kubeconfig"), lease_namespace="default")
+        try:
+            with pytest.raises(SchedulerError, match=error):
+                async with asyncio.timeout(20), open_port(address) as port:
+                    await port.ask_json("/queue")
+        finally:
+            os.kill(int(agent.read_text()), signal.SIGKILL)
 
 
 @dataclass

@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import socket
 import ssl
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from stellwerk.serving.self_signed import self_signed
 from stellwerk_kube.listening.site import _peer
-from tests.support.echoing_port import SHORT, answer_to, listening
+from tests.support.echoing_port import GET, SHORT, answer_to, listening
 
 pytestmark = pytest.mark.skips_time
 
@@ -49,3 +52,20 @@ async def test_a_connection_that_comes_as_the_port_stops_is_closed(turns: int) -
             peer.settimeout(1)
             assert peer.recv(1) == b""
     assert [str(each.message) for each in warned] == []
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "epoll is full"), ValueError("unusual")])
+async def test_a_port_that_could_not_wait_for_connections_waits_again(error: Exception) -> None:
+    loop = asyncio.get_running_loop()
+    tries = iter([error])
+
+    def add_reader(*args: Any) -> None:
+        for each in tries:
+            raise each
+        type(loop).add_reader(loop, *args)
+
+    with patch.object(loop, "add_reader", add_reader):
+        async with listening(SHORT) as port:
+            await asyncio.sleep(0)
+            answer, _ = await answer_to(port, GET)
+    assert answer.startswith(b"HTTP/1.1 200 OK")
