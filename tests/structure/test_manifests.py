@@ -377,6 +377,13 @@ def test_a_profile_is_warned_of_where_a_credential_stands_in_it() -> None:
         assert (False in answers) is warned, obj
 
 
+def test_a_second_apply_finds_the_rules_of_the_policy_as_the_api_server_stores_them() -> None:
+    (policy,) = (each for each in objects() if each["kind"] == "ValidatingAdmissionPolicy")
+    stored_by_default = {"scope": "*"}  # kubectl compares a list as a whole
+    for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
+        assert rule.items() >= stored_by_default.items()
+
+
 def test_the_uninstall_page_names_every_file_of_rights_that_is_applied_besides_the_base() -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     uninstall = page.partition("\n## Uninstall\n")[2].partition("\n## ")[0]
