@@ -328,6 +328,7 @@ class Operator:
             max_pod_complexity,
             self.observer.described,
             self.observer.comparison_of,
+            self.observer.is_comparison_pending,
         )
         return scheduler
 

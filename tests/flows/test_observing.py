@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from stellwerk.answers.observed import ObservedProfile
+from stellwerk.explain.steps import finished
 from stellwerk.observing.trailing import OPEN_CLAIMS, VICTIMS
 from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_kube.clock import VirtualClock
@@ -33,6 +34,13 @@ def check_nothing_written(observing: ObservingOperator) -> None:
     profile = "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles/observed/status"
     assert {path for _, path in observing.client.requests} <= {profile}
     assert [each for each in observing.notes.events if each[0] != "observed"] == []
+
+
+def note_on(observing: ObservingOperator, explained: JsonObject) -> str | None:
+    """The note of a pod's explanation."""
+    steps = observing.operator.explanations.pod("default", explained["metadata"]["name"])
+    assert steps is not None
+    return finished(steps).note
 
 
 async def one_in_flight(clock: VirtualClock, kind: str, pods: int, count: int) -> ObservedProfile:
@@ -78,6 +86,22 @@ def test_many_pods_at_once_are_all_compared() -> None:
     assert found.counts.differs == found.counts.found_none == 0
     assert found.latency is not None
     assert found.latency.count == 60
+
+
+def test_a_binding_that_is_still_to_be_compared_is_explained_so() -> None:
+    async def flow(clock: VirtualClock) -> list[str | None]:
+        async with observed_cluster(clock, *nodes(3)) as (world, observing):
+            web = pod("basic", 0)
+            world.apply(web)
+            await world.settle()
+            notes = [note_on(observing, web)]
+            await observing.compared(1)
+            return [*notes, note_on(observing, web)]
+
+    before, after = run_skipping(flow)
+    assert before is not None
+    assert before.startswith("its binding is not compared yet")
+    assert after is None
 
 
 def test_a_pod_that_evicted_others_is_not_comparable() -> None:

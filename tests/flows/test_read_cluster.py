@@ -221,7 +221,10 @@ async def test_a_pending_pod_says_why_and_a_bound_one_where_it_would_go(tmp_path
     assert pending["verdicts"]["message"] == "0/3 nodes are available: 3 Insufficient cpu."
     assert pending["wouldFit"]
     assert (bound["node"], bound["wouldGetNode"] in {"n1", "n2"}) == ("n1", True)
-    assert bound["note"] == "its decision was not seen: another scheduler made it"
+    assert (
+        bound["note"]
+        == "its decision was not seen: its scheduler made it before the cluster was read"
+    )
     ranked = {each["node"]: each["rank"] for each in bound["placementNow"]["best"]}
     assert ranked["n1"] == ranked["n2"] == 1 < ranked["n0"]
     assert all(each["scores"] for each in bound["placementNow"]["best"])

@@ -1,5 +1,6 @@
 """The manifests that install Stellwerk: complete, in an order that applies, and with few rights."""
 
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -374,3 +375,28 @@ def test_a_profile_is_warned_of_where_a_credential_stands_in_it() -> None:
     ):
         answers = [each.evaluate({"object": obj}) for each in programs]
         assert (False in answers) is warned, obj
+
+
+def test_a_second_apply_finds_the_rules_of_the_policy_as_the_api_server_stores_them() -> None:
+    (policy,) = (each for each in objects() if each["kind"] == "ValidatingAdmissionPolicy")
+    stored_by_default = {"scope": "*"}  # kubectl compares a list as a whole
+    for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
+        assert rule.items() >= stored_by_default.items()
+
+
+def test_the_uninstall_page_names_every_file_of_rights_that_is_applied_besides_the_base() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    uninstall = page.partition("\n## Uninstall\n")[2].partition("\n## ")[0]
+    base = {identity(each) for each in objects()}
+    for file in sorted(MANIFESTS.glob("*/**/*.yaml")):
+        own = {identity(each) for each in objects_of(file) if "Role" in each["kind"]} - base
+        assert not own or f"-f {file.relative_to(ROOT)}" in uninstall, file
+
+
+def objects_of(file: Path) -> list[JsonObject]:
+    return [each for each in yaml.safe_load_all(file.read_text(encoding="utf-8")) if each]
+
+
+def identity(obj: JsonObject) -> tuple[str, str, str]:
+    metadata = obj.get("metadata") or {}
+    return obj["kind"], metadata.get("namespace", ""), metadata.get("name", "")

@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 
 from stellwerk.answers.answer import Kind, codec
-from stellwerk_kube.errors import ConfigurationError, SchedulerError, UnreachableError
+from stellwerk_kube.errors import ConfigurationError, SchedulerError, UnreachableError, in_words
 from stellwerk_kube.untrusted_text import cut, printable, shown
 
 if TYPE_CHECKING:
@@ -123,6 +123,13 @@ class OperatorPort:
                 method, self._url + path, data=body, headers=headers, allow_redirects=False
             ) as response:
                 return response.status, await _read(response), response.content_type
+        except aiohttp.ClientConnectorCertificateError as error:
+            # The operator makes its own certificate unless it is given one.
+            reason = in_words(error.certificate_error)
+            raise NoAnswer(
+                f"no answer from {self._url}{path}: its certificate is not trusted ({reason}); "
+                "--insecure-skip-tls-verify sends your token to whatever answers there"
+            ) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NoAnswer(f"no answer from {self._url}{path}: {error}") from error
 

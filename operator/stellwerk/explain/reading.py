@@ -39,7 +39,7 @@ from stellwerk_kube.clock import Clock
 _MAX_KINDS: Final = 1000
 """Kinds of waiting pods that are decided for a list. Pods with the same spec and labels are one
 kind; a kind takes a millisecond or two at 5,000 nodes."""
-NOT_SEEN: Final = "its decision was not seen: another scheduler made it"
+NOT_SEEN: Final = "its decision was not seen: its scheduler made it before the cluster was read"
 _FITS: Final = "it would get a node now; its scheduler has not bound it yet"
 
 

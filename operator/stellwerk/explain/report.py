@@ -89,6 +89,9 @@ NOT_COMPARED: Final = (
     "its binding was not compared: it was bound before observing began, or the comparison is no "
     "longer kept"
 )
+NOT_COMPARED_YET: Final = (
+    "its binding is not compared yet: a comparison waits for a second, or longer under load"
+)
 
 
 class Unserved(Protocol):
@@ -129,6 +132,8 @@ class Explanations:
     """Gives every observed profile, with up to this number of its last comparisons."""
     comparison_of: Callable[[PodInfo], ObservedComparison | None] = lambda _: None
     """Gives the comparison of a pod that an observed scheduler has bound; None: none is kept."""
+    is_comparison_pending: Callable[[PodInfo], bool] = lambda _: False
+    """Tells whether the binding of a pod was seen and is still to be compared."""
 
     def pod(self, namespace: str, name: str) -> Steps[PodExplanation] | None:
         """Explain a pod; None: there is none of that name."""
@@ -161,7 +166,10 @@ class Explanations:
         observing = self._observing(pod)
         if observing and (record is None or record.node_name != pod.node_name):
             compared = self.comparison_of(pod)
-            note = None if compared is not None else NOT_COMPARED
+            note = None
+            if compared is None:
+                is_pending = self.is_comparison_pending(pod)
+                note = NOT_COMPARED_YET if is_pending else NOT_COMPARED
             return replace(result, observing=observing, comparison=compared, note=note)
         if record is None or record.node_name != pod.node_name:
             note = "this replica did not make the decision, or no longer keeps it"

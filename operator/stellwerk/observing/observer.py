@@ -130,6 +130,8 @@ class Observer:
         """By schedulerName."""
         self.deciding = ""
         """The uid of the pod whose devices are searched for in slices; empty: none."""
+        self._comparing = ""
+        """The uid of the pod whose binding is being compared; empty: none."""
         self._runs = False
         self._changed = asyncio.Event()
         """Set when the trail has a change."""
@@ -303,6 +305,7 @@ class Observer:
         if not trail.changes:
             return
         change = trail.changes[0]
+        self._comparing = change.pod.uid if isinstance(change, Binding) else ""
         steps = trail.take(self._observing, self._show_shadows)
         try:
             while True:
@@ -316,6 +319,8 @@ class Observer:
                 raise
             self._log_once(change.profile_name, f"cannot compare {change.pod.key}", failure)
             found = Compared(change, None, FAILED)
+        finally:
+            self._comparing = ""
         if found is not None:
             self._put(found.binding, found.comparison, found.incomparable)
         await slices.pass_on()
@@ -378,6 +383,11 @@ class Observer:
         profile = self._world.profiles.of(pod)
         tally = None if profile is None else self._tallies.get(profile.scheduler_name)
         return None if tally is None else tally.comparison_of(pod.key, pod.node_name)
+
+    def is_comparison_pending(self, pod: PodInfo) -> bool:
+        """Whether the binding of a pod was seen and is still to be compared."""
+        trail = self._handlers.trail
+        return self._comparing == pod.uid or (trail is not None and trail.has_binding(pod.uid))
 
     def _shadows_of(self, name: str) -> Iterator[ObservedShadow]:
         for shadow in self._loader.shadows.by_name.values():

@@ -253,6 +253,10 @@ class Trail:
         head = self.changes[0]
         return head.seen_seconds + AROUND_SECONDS if isinstance(head, Binding) else 0.0
 
+    def has_binding(self, uid: str) -> bool:
+        """Whether the binding of a pod is among the changes that wait."""
+        return any(isinstance(each, Binding) and each.pod.uid == uid for each in self.changes)
+
     def take(
         self,
         profile: Callable[[str], ServedProfile | None],

@@ -10,7 +10,7 @@ new, and some of the others, one part after the other.
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -53,6 +53,9 @@ STATUSES_PER_SLICE: Final = 50
 millisecond."""
 PODS_PER_SLICE: Final = 500
 """Pods counted before control returns to the event loop: a flood has tens of thousands."""
+MAX_LAST_WRITE_SECONDS: Final = 1.0
+"""Time for which the end of the process waits for the answer to a write that was begun. A write
+takes milliseconds; without its answer the lease has to expire, which takes 15 s."""
 _CONTROLLER: Final = "stellwerk"
 _QUEUES: Final = {
     Place.ACTIVE: "active",
@@ -175,7 +178,8 @@ class ProfileStatusWriter:
         judged = {key: metadata[key] for key in ("uid", "resourceVersion") if key in metadata}
         path = f"/apis/{API_VERSION}/{PLURAL}/{entry.name}/status"
         try:
-            stored = await self.dispatcher.client.patch(path, {"metadata": judged, "status": patch})
+            body = {"metadata": judged, "status": patch}
+            stored = await _answered_at_the_end(self.dispatcher.client.patch(path, body))
         except Conflict as conflict:
             # The watch will show what it is now, and one of the next rounds writes about that.
             logger.debug("SchedulerProfile %s has changed: %s", entry.name, conflict)
@@ -306,3 +310,21 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObje
         elif old != value or key not in before:
             patch[key] = value
     return patch
+
+
+async def _answered_at_the_end(write: Coroutine[Any, Any, JsonObject]) -> JsonObject:
+    """Return the answer to a write; a cancellation waits for the answer of one that was begun.
+
+    A write that is cut off may still have its effect, and then the lease is not released: the next
+    leader would wait until it expires.
+    """
+    writing = asyncio.create_task(write, name="status of a profile")
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait({writing}, timeout=MAX_LAST_WRITE_SECONDS)
+        if not writing.done():
+            writing.cancel()
+        elif not writing.cancelled():
+            writing.exception()  # looked at: at the end nobody needs to know
+        raise

@@ -137,7 +137,7 @@ class PortUse:
         self._reported_seconds = now_seconds
         counts = ", ".join(f"{why} {count}" for why, count in sorted(self._unreported.items()))
         self._unreported.clear()
-        logger.info("peers were refused at a limit of the port, by reason: %s", counts)
+        logger.info("the port refused peers or broke with them, by reason: %s", counts)
 
     def turn_away(self, reason: str, text: str) -> NoReturn:
         """Refuse a request that may come again later.

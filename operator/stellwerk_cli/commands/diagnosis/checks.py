@@ -630,6 +630,15 @@ def check_leases(installed: Installation) -> list[Finding]:
             state: State = "failed" if installed.leader is None else "warning"
             remedy = "see the operator's pods above: one that runs takes the lease"
             findings.append(Finding(check="lease", state=state, what=what, remedy=remedy))
+        elif lease.key == IN_PLACE and DEFAULT_SCHEDULER in observed_names(installed):
+            # What it bound and reported counts as a sign of life for minutes after its end.
+            holder = f"its last holder {named(lease.holder)} no longer renews it"
+            what = (
+                f"{key}: {holder if lease.holder else 'it was released'}, so the kube-scheduler "
+                "that a profile observes does not run"
+            )
+            remedy = "start kube-scheduler, unless another scheduler places its pods"
+            findings.append(Finding(check="lease", state="warning", what=what, remedy=remedy))
     if not installed.leases:
         namespace, name = installed.wanted_lease
         what = f"there is no lease {named(namespace)}/{named(name)}: no replica has ever led"
@@ -742,6 +751,12 @@ def served_names(installed: Installation) -> set[str]:
         and (each.get("spec") or {}).get("mode") != OBSERVE
     ]
     return names | _names_of(active)
+
+
+def observed_names(installed: Installation) -> set[str]:
+    """The schedulerNames of other schedulers that profiles observe."""
+    profiles = () if isinstance(installed.profiles, Unseen) else installed.profiles
+    return _names_of(each for each in profiles if (each.get("spec") or {}).get("mode") == OBSERVE)
 
 
 def _names_of(profiles: Iterable[JsonObject]) -> set[str]:

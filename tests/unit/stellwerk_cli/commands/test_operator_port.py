@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from stellwerk.answers.profile_history import ProfileHistory
 from stellwerk.client.lease import HOLDER_ANNOTATION, POD_ANNOTATION, PUBLIC_KEY_ANNOTATION
-from stellwerk.client.operator_port import PortRefusal
+from stellwerk.client.operator_port import NoAnswer, OperatorPort, PortRefusal
 from stellwerk.client.renewable_context import fingerprint
 from stellwerk.serving.self_signed import self_signed
 from stellwerk_cli.commands import operator_port
@@ -189,6 +190,16 @@ async def tls_port(directory: Path, name: str) -> AsyncIterator[TlsPort]:
         yield TlsPort(runner.addresses[0][1], fingerprint(der), asked)
     finally:
         await runner.cleanup()
+
+
+async def test_a_certificate_that_is_not_trusted_is_named_with_the_option_that_accepts_it(
+    tmp_path: Path,
+) -> None:
+    async with tls_port(tmp_path, "own") as port, aiohttp.ClientSession() as session:
+        asked = OperatorPort(session, f"https://127.0.0.1:{port.number}")
+        with pytest.raises(NoAnswer, match=r"not trusted \(.*\); --insecure-skip-tls-verify"):
+            await asked.ask_json("/queue")
+    assert port.asked == []
 
 
 @asynccontextmanager

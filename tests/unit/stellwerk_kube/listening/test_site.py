@@ -21,7 +21,8 @@ from tests.support.echoing_port import GET, SHORT, answer_to, listening
 pytestmark = pytest.mark.skips_time
 
 
-async def test_half_a_handshake_is_closed(tmp_path: Path) -> None:
+async def test_half_a_handshake_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     (tmp_path / "pem").write_bytes(self_signed("localhost", datetime.now(UTC)))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "pem")
@@ -29,6 +30,8 @@ async def test_half_a_handshake_is_closed(tmp_path: Path) -> None:
         for begun in (b"", b"\x16\x03\x01\x02\x00\x01\x00"):
             answer, seconds = await answer_to(port, begun)
             assert (answer, seconds < 2) == (b"", True)
+    (line, *_) = [each.getMessage() for each in caplog.records if "by reason" in each.message]
+    assert line == "the port refused peers or broke with them, by reason: handshake 1"
 
 
 def test_addresses_of_one_machine_count_together() -> None:

@@ -118,6 +118,14 @@ def profile(name: str, **spec: Any) -> JsonObject:
     }
 
 
+def test_a_kube_scheduler_that_is_observed_and_silent_is_warned_of() -> None:
+    leases = [lease(OWN, "a"), lease(KUBE_SYSTEM, "b", is_stellwerk=False, is_alive=False)]
+    profiles = [profile("default-scheduler", mode="Observe")]
+    own, silent = check_leases(installed(leases=leases, profiles=profiles))
+    assert (own.state, silent.state) == ("ok", "warning")
+    assert silent.what.startswith("kube-system/kube-scheduler: its last holder b no longer renews")
+
+
 def test_names_are_served_while_their_scheduler_lives() -> None:
     profiles = [profile("packing"), profile("team", selector={"podSelector": {}})]
     profiles.append(profile("", shadowOf="packing"))
