@@ -73,7 +73,7 @@ def decide_lines(
         except AbsentError as error:
             raise AbsentError(f"{place}, {error}") from error
         except ConfigurationError as error:
-            if str(error).startswith(f"{place}: "):
+            if str(error).startswith((f"{place}: ", f"{place}, ")):
                 raise
             raise ConfigurationError(f"{place}, {error}") from error
     return 0
