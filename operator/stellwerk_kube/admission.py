@@ -14,7 +14,7 @@ from stellwerk_kube.pod_amounts import pod_amounts, qos_class
 from stellwerk_kube.quantity import parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from stellwerk_kube.json_values import JsonObject
 
@@ -286,6 +286,38 @@ def default_class(classes: Iterable[JsonObject], mark: str) -> str:
 
 
 # --- files --------------------------------------------------------------------------------------
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_SUPPORTED_VALUES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    "taints": {"effect": _EFFECTS},
+    "tolerations": {"operator": ("Equal", "Exists", "Lt", "Gt"), "effect": _EFFECTS},
+    "topologySpreadConstraints": {
+        "whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),
+        "nodeAffinityPolicy": ("Honor", "Ignore"),
+        "nodeTaintsPolicy": ("Honor", "Ignore"),
+    },
+}
+"""The texts that fields of a pod's or a node's spec may have, by the list that they are in. A
+scheduler takes another text for one that it does not look at, so a misspelt one is silent."""
+
+
+def check_values(spec: JsonObject) -> None:
+    """Refuse a spec of a pod or a node with a value that the API server does not know.
+
+    Raises:
+        AdmissionError: it has one.
+    """
+    for parts, fields in _SUPPORTED_VALUES.items():
+        for index, part in enumerate(spec.get(parts) or ()):
+            for field, supported in fields.items():
+                value = part.get(field)
+                if value and value not in supported:
+                    known = ", ".join(f'"{each}"' for each in supported)
+                    raise AdmissionError(
+                        f'spec.{parts}[{index}].{field}: Unsupported value: "{value}": '
+                        f"supported values: {known}"
+                    )
+
+
 class Admission:
     """Admits pods and claims of files by the objects that stand in the files beside them.
 
@@ -335,6 +367,7 @@ class Admission:
         try:
             ranges = self._limit_ranges.get(namespace, ())
             if what == "pod":
+                check_values(obj["spec"])
                 self._change_pod(obj, ranges)
             else:
                 give_storage_class(obj, self._classes[STORAGE_CLASS])

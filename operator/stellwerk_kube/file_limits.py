@@ -1,10 +1,12 @@
-"""Limits on reading a file: bytes, growth by unpacking, documents and rows.
+"""Limits on reading a file: bytes, growth by unpacking, documents and rows; and its encoding.
 
 The readers of YAML and of traces apply them while they read. Files come from strangers, and a small
 one can unpack to gigabytes. Invariant: a refusal costs at most about 256 MiB and 2 seconds, and
 names the option of the command line that allows more.
 """
 
+import codecs
+import errno
 import lzma
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -31,6 +33,16 @@ MAX_LINE_CHARACTERS: Final = 1 << 20
 """Characters of a line of a trace: a line of commas costs eight bytes for each."""
 MAX_TIMES: Final = 1000
 """The largest factor that the option takes: more than any machine has memory for."""
+UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""The first bytes of a text in UTF-16, which `>` of Windows PowerShell 5 writes."""
+_PACKED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"(\xb5/\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+}
+"""The first bytes of a compressed file, and the program that unpacks it."""
 _CHUNK_BYTES: Final = 1 << 20
 _factor = 1
 
@@ -51,6 +63,25 @@ def too_much(what: str) -> str:
     return f"more than {what}; {OPTION} {min(4 * _factor, MAX_TIMES)} allows more"
 
 
+def as_utf8(content: bytes) -> bytes:
+    """The text of a file in UTF-8, if it begins with the mark of UTF-16; else as it is.
+
+    kubectl reads such files, too.
+
+    Raises:
+        OSError: the file is compressed.
+    """
+    for first, program in _PACKED.items():
+        if content.startswith(first):
+            raise OSError(errno.EINVAL, f"it is compressed with {program}, unpack it first")
+    if content.startswith(UTF16_MARKS):
+        try:
+            return content.decode("utf-16").encode()
+        except UnicodeError:
+            return content  # whoever decodes it says that it is no UTF-8
+    return content
+
+
 def read_trace(path: Path) -> bytes:
     """A whole trace, unpacked if its name ends in .xz.
 
@@ -69,10 +100,10 @@ def read_trace(path: Path) -> bytes:
 
 
 def read_stream(name: str, file: BinaryIO, max_bytes: int = MAX_PIPED_BYTES) -> bytes:
-    """Read a file that is not packed, or that comes through a pipe.
+    """Read a file of text that is not packed, or that comes through a pipe, as UTF-8.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, or is packed.
         ConfigurationError: there is more than is read.
     """
     most = allowed(max_bytes)
@@ -85,7 +116,7 @@ def read_stream(name: str, file: BinaryIO, max_bytes: int = MAX_PIPED_BYTES) -> 
     content = file.read(most + 1)
     if len(content) > most:
         raise ConfigurationError(reason)
-    return content
+    return as_utf8(content)
 
 
 def _unpacked(path: Path, file: BinaryIO | lzma.LZMAFile, packed_bytes: int) -> bytes:

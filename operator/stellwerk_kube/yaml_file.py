@@ -28,6 +28,7 @@ from stellwerk_kube.file_limits import (
     MAX_DOCUMENTS,
     MAX_OBJECTS_FILE_BYTES,
     allowed,
+    as_utf8,
     read_stream,
     too_much,
 )
@@ -125,6 +126,8 @@ SIGNS_OF_YAML: Final = ("tag:yaml.org,2002:value", "tag:yaml.org,2002:merge")
 """
 
 
+_ONCE_PER_OBJECT: Final = ("apiVersion", "kind")
+"""Keys that stand twice in a document if a line `---` is missing between two objects."""
 _BOOLEAN: Final = "tag:yaml.org,2002:bool"
 _INTEGER: Final = "tag:yaml.org,2002:int"
 _FLOAT: Final = "tag:yaml.org,2002:float"
@@ -264,11 +267,37 @@ for _tag in _NOT_OF_JSON:
     ApiValues.add_constructor(_tag, _refused)
 
 
-class _PlainLoader(ApiValues, yaml.SafeLoader):
+class _OneObject(ApiValues):
+    """Refuses a document in which two objects follow each other without `---`.
+
+    Of a key that stands twice the last one counts, as for kubectl: the first object would be lost.
+    """
+
+    @override
+    def construct_document(self, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            lines: dict[str, int] = {}
+            for key_node, _ in node.value:
+                key, line = key_node.value, key_node.start_mark.line + 1
+                if key not in _ONCE_PER_OBJECT:
+                    continue
+                if key in lines:
+                    problem = (
+                        f'"{key}" occurs twice in one document, first in line {lines[key]}: '
+                        "objects are separated by a line ---"
+                    )
+                    raise yaml.constructor.ConstructorError(
+                        None, None, problem, key_node.start_mark
+                    )
+                lines[key] = line
+        return super().construct_document(node)
+
+
+class _PlainLoader(_OneObject, yaml.SafeLoader):
     """Says in its errors where in a small file they are."""
 
 
-class _FastLoader(ApiValues, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _FastLoader(_OneObject, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Reads manifests, which may be large."""
 
 
@@ -297,6 +326,9 @@ def parse_yaml(
             json.dumps(documents, ensure_ascii=False).encode()
     except RecursionError as error:
         raise UnreadableYaml("nested too deeply") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UnreadableYaml(f"line {line}: not UTF-8") from error
     except (ValueError, OverflowError) as error:
         raise UnreadableYaml(" ".join(str(error).split())) from error
     return documents
@@ -355,10 +387,10 @@ def read_yaml(file: Path) -> list[object]:
 
 
 def read_small_file(file: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
-    """The bytes of a file that is no list of objects.
+    """The bytes of a file that is no list of objects, in UTF-8.
 
     Raises:
-        OSError: it cannot be opened, or is larger.
+        OSError: it cannot be opened, is larger, or is compressed.
     """
     if "\0" in str(file):
         raise OSError(errno.EINVAL, "no file has such a name")
@@ -367,7 +399,7 @@ def read_small_file(file: Path, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
         content = opened.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, too_much(f"{most >> 20} MiB"))
-    return content
+    return as_utf8(content)
 
 
 def read_objects(path: Path) -> list[JsonObject]:
@@ -676,7 +708,7 @@ def about_document(document: object) -> str:
         parts = "1 part" if len(document) == 1 else f"{len(document)} parts"
         return f"a document must be an object, not a list of {parts}"
     if not isinstance(document, str):
-        return f"a document must be an object, not {document}"
+        return f"a document must be an object, not {json.dumps(document)}"
     text = " ".join(document[: 2 * MAX_SHOWN_CHARACTERS].split())[:MAX_SHOWN_CHARACTERS]
     hint = "; traces in CSV are read by simulate and plan" if text.count(",") > 1 else ""
     return f"a document must be an object, not the text {text!r}{hint}"

@@ -17,7 +17,7 @@ from stellwerk.models.api_kinds import newest_form
 from stellwerk.models.pod_group import COSCHEDULING_API
 from stellwerk.models.volumes import BIND_COMPLETED
 from stellwerk.profiles.spec.profile import KIND as PROFILE
-from stellwerk_kube.admission import Admission
+from stellwerk_kube.admission import Admission, AdmissionError, check_values
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY
@@ -43,8 +43,8 @@ def admitted(at: str, objects: Iterable[JsonObject], used: AbstractSet[str]) -> 
     is named like one of Kubernetes is called by both, such as `Job.batch.volcano.sh`.
 
     Raises:
-        ConfigurationError: an object of a kind that is used has an unknown field, or a value of
-            another type than its field.
+        ConfigurationError: an object of a kind that is used has an unknown field, a value of
+            another type than its field, or no name.
     """
     found, names = [], _Names()
     for each in objects:
@@ -107,6 +107,8 @@ def _defaulted(at: str, obj: JsonObject) -> JsonObject:
         raise ConfigurationError(f"{at}: the {obj.get('kind')} is {TEMPLATE}")
     if not _type_of(obj):
         return obj
+    if not (metadata.get("name") or metadata.get("generateName")):
+        raise ConfigurationError(f"{at}: a {obj.get('kind')} has no metadata.name")
     newest = newest_form(decoded)
     if newest is not decoded:
         decoded = {**newest, "apiVersion": "resource.k8s.io/v1"}
@@ -118,8 +120,10 @@ def _defaulted(at: str, obj: JsonObject) -> JsonObject:
             # The controller of volumes offers a new one to claims.
             claimed = (decoded.get("spec") or {}).get("claimRef")
             decoded["status"]["phase"] = "Bound" if claimed else "Available"
-        case "Node" if (decoded.get("spec") or {}).get("unschedulable"):
-            _taint(decoded["spec"])
+        case "Node":
+            _check_node(at, decoded)
+            if (decoded.get("spec") or {}).get("unschedulable"):
+                _taint(decoded["spec"])
         case _:
             pass
     return decoded
@@ -131,6 +135,14 @@ def _called(obj: JsonObject) -> str:
     names = metadata if isinstance(metadata, Mapping) else {}
     name = str(names.get("name") or names.get("generateName") or "without a name")
     return f"{obj.get('kind')} {name[:MAX_SHOWN_NAME_CHARACTERS]}"
+
+
+def _check_node(at: str, node: JsonObject) -> None:
+    try:
+        check_values(node.get("spec") or {})
+    except AdmissionError as error:
+        reason = f"the API server would refuse {_called(node)}: {error}"
+        raise ConfigurationError(f"{at}: {reason}") from error
 
 
 def _taint(node_spec: JsonObject) -> None:

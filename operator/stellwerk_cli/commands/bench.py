@@ -124,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME",
         help="schedulerName of the pods, on a named cluster; may be repeated to measure one "
-        "after the other (default: {_OWN_SCHEDULER})",
+        f"after the other (default: {_OWN_SCHEDULER})",
     )
     parser.add_argument(
         "--timeout",

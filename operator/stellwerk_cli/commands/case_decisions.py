@@ -20,6 +20,7 @@ from stellwerk_cli.commands.what_if_table import print_template
 from stellwerk_kube.clock import SystemClock, rfc3339_seconds
 from stellwerk_kube.compatibility import AS_RECORDED, Compatibility, decided_as
 from stellwerk_kube.errors import AbsentError, ConfigurationError, ProfileError
+from stellwerk_kube.file_limits import UTF16_MARKS, as_utf8
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.untrusted_text import json_escaped, printable_lines
 from stellwerk_simulation.cases.case_files import Read, cases_of, read_cases
@@ -72,7 +73,7 @@ def decide_lines(
         except AbsentError as error:
             raise AbsentError(f"{place}, {error}") from error
         except ConfigurationError as error:
-            if str(error).startswith(f"{place}: "):
+            if str(error).startswith((f"{place}: ", f"{place}, ")):
                 raise
             raise ConfigurationError(f"{place}, {error}") from error
     return 0
@@ -166,10 +167,30 @@ def _opened(path: str) -> Iterator[Iterable[bytes]]:
 
 def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
     """The lines of a file, none of which is longer than any file of objects may be."""
+    is_first = True
     while line := file.readline(MAX_CASE_BYTES + 1):
         if len(line) > MAX_CASE_BYTES:
             raise ConfigurationError(f"cannot read {path}: a line of more than 256 MiB")
+        if is_first and (whole := _not_utf8(line, file, path)):
+            yield from whole.splitlines(keepends=True)
+            return
+        is_first = False
         yield line
+
+
+def _not_utf8(first: bytes, file: BinaryIO, path: str) -> bytes:
+    """A file in UTF-16 as UTF-8; empty: its first line is not in UTF-16."""
+    try:
+        if not first.startswith(UTF16_MARKS):
+            as_utf8(first)
+            return b""
+        rest = file.read(MAX_CASE_BYTES + 1)
+        if len(rest) > MAX_CASE_BYTES:
+            raise _PlacedError(f"cannot read {path}: more than 256 MiB in UTF-16")
+        return as_utf8(first + rest)
+    except OSError as error:
+        name = "standard input" if path == "-" else path
+        raise _PlacedError(f"cannot read {name}: {error.strerror}") from error
 
 
 def _table(result: Mapping[str, Any]) -> str:

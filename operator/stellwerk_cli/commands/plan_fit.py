@@ -384,7 +384,7 @@ _PROFILE_HELP: Final = "print a ready profile as a manifest, fitted to the given
 
 def _add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("name", metavar="_PROFILE", help="a ready profile of `stellwerk simulate`")
+    parser.add_argument("name", metavar="PROFILE", help="a ready profile of `stellwerk simulate`")
     parser.add_argument(
         "--for",
         dest="pods",

@@ -140,7 +140,7 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         type=_PLAN_TIME,
         default=_PLAN_SECONDS,
         help="virtual time until a plan that a plugin requested is ready; pods arrive one "
-        "second apart (default: {_PLAN_SECONDS})",
+        "second apart (default: %(default)s)",
     )
     parser.add_argument(
         "--jobs",

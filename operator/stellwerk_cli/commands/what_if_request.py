@@ -5,6 +5,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -208,12 +209,16 @@ def _live_pod(options: argparse.Namespace, name: str) -> JsonObject:
     if name.endswith(_FILES) and not name.startswith(_POD):
         raise ConfigurationError(f"--pod {name}: no such file")
     namespace, pod_name = split_name(options, name.removeprefix(_POD))
+    no_file = "no such file"
+    with contextlib.suppress(OSError):  # no file has a name of this length
+        if Path(name).is_dir():
+            no_file = "this is a directory: name its files"
 
     async def read(client: "KubernetesClient") -> JsonObject:
         try:
             return await client.get(pod_path(namespace, pod_name))
         except NotFound as error:
-            said = f"there is no pod {namespace}/{pod_name}, and no such file"
+            said = f"there is no pod {namespace}/{pod_name}, and {no_file}"
             raise AbsentError(f"--pod {name}: {said}") from error
 
     return asyncio.run(with_client(options.kubeconfig, options.context, read))

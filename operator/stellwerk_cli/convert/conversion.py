@@ -44,11 +44,14 @@ from stellwerk_cli.convert.policy import apply_policy
 from stellwerk_kube.destinations import FLAG as ALLOW_FLAG
 from stellwerk_kube.destinations import HOSTS_ANNOTATION, HOSTS_FILE, Destinations
 from stellwerk_kube.errors import ConfigurationError, ProfileError
+from stellwerk_kube.file_limits import read_stream
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import suggestion
 from stellwerk_kube.untrusted_text import shown
 from stellwerk_kube.yaml_file import (
+    MAX_SMALL_FILE_BYTES,
     SIMULATOR_CONFIG,
+    STANDARD_INPUT,
     TEMPLATE,
     about_document,
     is_export,
@@ -551,7 +554,7 @@ def convert_command(path: str, output: TextIO | None = None, remarks: TextIO | N
     """
     output, remarks = output or sys.stdout, remarks or sys.stderr
     try:
-        conversion = _convert(sys.stdin.read() if path == "-" else _text(path), path)
+        conversion = _convert(_text(path), path)
     except (ConfigurationError, ProfileError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
     for warning in conversion.warnings:
@@ -576,7 +579,7 @@ def convert_command(path: str, output: TextIO | None = None, remarks: TextIO | N
 
 def _convert(text: str, path: str) -> Conversion:
     """Convert with the Policy file that an old configuration names, where it can be read here."""
-    directory = Path() if path == "-" else Path(path).parent
+    directory = Path() if path == STANDARD_INPUT else Path(path).parent
     try:
         return convert_text(text, lambda name: read_small_file(directory / name).decode())
     except (OSError, UnicodeDecodeError):
@@ -586,8 +589,11 @@ def _convert(text: str, path: str) -> Conversion:
 
 def _text(path: str) -> str:
     try:
+        if path == STANDARD_INPUT:
+            return read_stream("standard input", sys.stdin.buffer, MAX_SMALL_FILE_BYTES).decode()
         return read_small_file(Path(path)).decode()
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"not text: {error}") from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"line {line}: not UTF-8") from error

@@ -35,6 +35,8 @@ class Addresses:
     """To be named to kubectl; empty: the current one."""
     scheduler: str
     page: str
+    node: str
+    """The first node, for a command to try; empty: there is none."""
 
     def print(self, output: TextIO, stop: str, where: str) -> None:
         """Print them with commands to try; `stop` ends the cluster, `where` to type them."""
@@ -49,7 +51,7 @@ class Addresses:
             f"  export KUBECONFIG={quote(self.kubeconfig)}",
             f"  kubectl{context} run hello --image=registry.k8s.io/pause:3.10",
             f"  {command} explain pod hello{context}",
-            f"  {command} what-if --drain node-1{context}",
+            *([f"  {command} what-if --drain {quote(self.node)}{context}"] if self.node else ()),
             f"\nStop: {stop}",
         )
         print(*lines, sep="\n", file=output, flush=True)

@@ -174,9 +174,15 @@ async def run_up(
                 context=sandbox.context,
                 scheduler=sandbox.url,
                 page=page_url,
+                node=_first_node(sandbox.cluster),
             )
         )
         await sandbox.operator
+
+
+def _first_node(cluster: EmbeddedCluster) -> str:
+    """The name of the first node; empty: there is none."""
+    return min((str(each["metadata"]["name"]) for each in cluster.api.all("nodes")), default="")
 
 
 def _check_free(port: int) -> None:

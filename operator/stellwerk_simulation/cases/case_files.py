@@ -48,8 +48,10 @@ _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 MAX_CASES_OF_A_CONTROLLER: Final = 100
 """Pods of a controller that are cases of their own. The pods of a larger one are one case, which
 is decided pod after pod (`decide_template`)."""
-_MAX_PODS_OF_A_CONTROLLER: Final = 1000
-"""Pods of a controller among which one may be named: each becomes an object of its own."""
+_MAX_PODS_OF_A_CONTROLLER: Final = 15_000
+"""Pods of a controller among which one may be named: each becomes an object of its own, in about
+50 µs. Of a larger controller the command refuses to name one. A DaemonSet has as many as there are
+nodes in the input."""
 
 
 Read: TypeAlias = Callable[[Sequence[JsonObject]], Sequence[JsonObject]]
@@ -73,21 +75,25 @@ def read_cases(
     Raises:
         ConfigurationError: a line is neither a case nor part of a document; names the line.
     """
-    numbered = (
-        (number, _checked(line, number))
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    )
+    numbered = ((number, _checked(line, number)) for number, line in enumerate(lines, start=1))
+    before: list[bytes] = []
     first = next(numbered, None)
+    while first is not None and not first[1].strip():
+        before.append(first[1])
+        first = next(numbered, None)
     if first is None:
         return
-    if not _is_case_line(first[1]):
-        text = b"".join(chain([first[1]], (line for _, line in numbered)))
-        for case in _from_documents(text, first[0], pod_key, read):
-            yield first[0], case
+    number, line = first
+    if not _is_case_line(line):
+        # Empty lines stay, so that messages on YAML name the lines of the file.
+        text = b"".join([*before, line, *(more for _, more in numbered)])
+        for case in _from_documents(text, number, pod_key, read):
+            yield number, case
         return
-    for number, line in chain([first], numbered):
-        yield number, _case_of(line, number)
+    yield number, _case_of(line, number)
+    for number, line in numbered:
+        if line.strip():
+            yield number, _case_of(line, number)
 
 
 def _checked(line: bytes, number: int) -> bytes:
@@ -171,7 +177,8 @@ def cases_of(documents: Iterable[object], pod_key: str = "", read: Read = list) 
     nodes = [dict(node) for node in fields.get("nodes", ())]
     beside = Admission(objects)
     large, more = _pods_of_controllers(objects, pod_key, nodes, beside)
-    pods += more
+    # Of a pod that several files have the last one counts, as when they are applied in turn.
+    pods = list({_key(pod): pod for pod in [*pods, *more]}.values())
     wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
     if not wanted and not large:
         there = counted(objects, frozenset())
@@ -211,8 +218,11 @@ def _pods_of_controllers(
         if is_counted and template_of(obj, "default").count > MAX_CASES_OF_A_CONTROLLER:
             large.append(obj)
             continue
-        found = pods_of(obj, "default", _MAX_PODS_OF_A_CONTROLLER, nodes, beside)
-        pods += found[:_MAX_PODS_OF_A_CONTROLLER]
+        most = len(nodes) if obj["kind"] == DAEMON_SET else _MAX_PODS_OF_A_CONTROLLER
+        found = pods_of(obj, "default", most, nodes, beside)
+        if len(found) > most:
+            raise ConfigurationError(f"a {obj['kind']} of more than {most:,} pods")
+        pods += found
     return large, pods
 
 

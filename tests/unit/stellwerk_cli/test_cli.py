@@ -222,6 +222,14 @@ def test_help_fits_80_columns(
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
+def test_help_names_no_constant_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    questions = [*([each] for each in _commands()), ["plan", "profile"], ["plan", "fit"]]
+    for words in questions:
+        with pytest.raises(SystemExit):
+            main(["help", *words])
+    assert not re.findall(r"\{_\w+\}|\b_[A-Z]\w+", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("name", sorted(set(_commands()) - {"help"}))
 def test_the_examples_of_help_are_commands_that_parse(name: str) -> None:
     epilog = _commands()[name].epilog

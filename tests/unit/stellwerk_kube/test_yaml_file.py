@@ -1,6 +1,8 @@
 """A file that cannot be read is one line that names it."""
 
+import gzip
 from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
@@ -69,6 +71,39 @@ def test_what_is_not_yaml_is_one_line(tmp_path: Path, content: bytes, message: s
         read_yaml(file)
     assert str(caught.value).startswith(f"{file}: {message}")
     assert "\n" not in str(caught.value)
+
+
+_TWO_OBJECTS: Final = b"kind: List\nitems: []\nkind: Pod\nmetadata: {name: a}\n"
+
+
+def test_two_objects_without_a_separator_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_bytes(_TWO_OBJECTS)
+    with pytest.raises(ConfigurationError, match=r'line 3, .*"kind" occurs twice in one document'):
+        read_objects(file)
+    with pytest.raises(yaml.YAMLError, match='"kind" occurs twice'):
+        parse_yaml(_TWO_OBJECTS)
+    # Further inside, the last key counts, as for kubectl.
+    assert parse_yaml(b"metadata: {labels: {a: b, a: c}}") == [{"metadata": {"labels": {"a": "c"}}}]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_file_in_utf_16_is_read_as_by_kubectl(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_bytes("kind: Pod\nmetadata: {name: ä}\n".encode(encoding))
+    expected = {"kind": "Pod", "metadata": {"name": "ä"}}
+    assert read_objects(file) == read_yaml(file) == [expected]
+    file = file.with_suffix(".json")
+    file.write_bytes('{"kind": "Pod", "metadata": {"name": "ä"}}'.encode(encoding))
+    assert read_objects(file) == [expected]
+
+
+def test_a_compressed_file_is_named_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml.gz"
+    file.write_bytes(gzip.compress(b"kind: Pod"))
+    for read in (read_objects, read_yaml):
+        with pytest.raises(ConfigurationError, match="compressed with gzip, unpack it first"):
+            read(file)
 
 
 def test_a_file_that_is_not_there_and_a_directory(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Manifests of users as the API server would store them."""
 
+import re
 from typing import Any
 
 import pytest
@@ -175,3 +176,32 @@ metadata: {name: v}
     assert claim["metadata"]["namespace"] == "default"
     assert claim["metadata"]["annotations"] == {"pv.kubernetes.io/bind-completed": "yes"}
     assert "namespace" not in other["metadata"]
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Node", "Deployment"])
+@pytest.mark.parametrize("metadata", [{}, {"metadata": {}}, {"metadata": None}])
+def test_an_object_without_a_name_is_refused(kind: str, metadata: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"^f: a {kind} has no metadata.name$"):
+        admitted("f", [{"kind": kind, **metadata, "spec": {}}], USED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "field"),
+    [
+        ("Node", {"taints": [{"key": "a", "effect": "NoSched"}]}, "taints[0].effect"),
+        ("Pod", {"tolerations": [{"operator": "Exist"}]}, "tolerations[0].operator"),
+        (
+            "Pod",
+            {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "Never"}]},
+            "topologySpreadConstraints[0].whenUnsatisfiable",
+        ),
+    ],
+)
+def test_a_value_that_the_api_server_does_not_know_is_refused(
+    kind: str, spec: dict[str, Any], field: str
+) -> None:
+    obj = {"kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    with pytest.raises(ConfigurationError, match=re.escape(f"spec.{field}: Unsupported value")):
+        settled(admitted("f", [obj], USED), USED)
+    # What was read from a cluster stays as it is.
+    settled(admitted("f", [{**obj, "metadata": {"name": "a", "uid": "u"}}], USED), USED)

@@ -1,5 +1,6 @@
 """`stellwerk decide`: results in order, and errors that name the line and the field."""
 
+import gzip
 import io
 import json
 from pathlib import Path
@@ -40,6 +41,19 @@ def test_a_table_marks_the_chosen_node_and_says_why_others_do_not_fit(tmp_path: 
     assert first == "a (decisions follow Kubernetes 1.36.2): large"
     assert rows[0].startswith("* large")
     assert rows[1] == "  small  NodeResourcesFit: Insufficient cpu"
+
+
+def test_a_file_in_utf_16_is_decided(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_bytes(f"{json.dumps(_case('a'))}\n{json.dumps(_case('b'))}\n".encode("utf-16"))
+    assert [json.loads(line)["id"] for line in _decided(path).splitlines()] == ["a", "b"]
+
+
+def test_a_compressed_file_is_named_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(_case("a")).encode()))
+    with pytest.raises(ConfigurationError, match=rf"^cannot read {path}: it is compressed with"):
+        _decided(path)
 
 
 def test_no_nodes_at_all(tmp_path: Path) -> None:

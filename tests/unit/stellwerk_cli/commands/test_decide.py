@@ -20,3 +20,12 @@ def test_a_gate_without_effect_is_named(tmp_path: Path, capsys: pytest.CaptureFi
         "stellwerk: feature gate SchedulerPopFromBackoffQ=false has no effect: Stellwerk keeps it "
         "on\n"
     )
+
+
+def test_a_mistake_in_an_object_names_the_file_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text("kind: Pod\nmetadata: {name: p}\nspec: {container: []}\n")
+    assert main(["decide", str(file)]) == 2
+    assert capsys.readouterr().err == f'stellwerk: {file}, Pod p: unknown field "spec.container"\n'

@@ -23,7 +23,7 @@ def test_the_page_is_opened_or_its_address_is_named(
 
     def start(_kubeconfig: Path, words: Sequence[str]) -> Addresses:
         started.append([*words])
-        return Addresses("release", "http://c", "k", "", "http://s", PAGE)
+        return Addresses("release", "http://c", "k", "", "http://s", PAGE, "n 1")
 
     def browser(url: str) -> bool:
         opened.append(url)
@@ -36,5 +36,6 @@ def test_the_page_is_opened_or_its_address_is_named(
     printed, said = capsys.readouterr()
     assert opened == [PAGE]
     assert f"Page:       {PAGE}" in printed
+    assert "what-if --drain 'n 1'" in printed
     assert ("there is no browser here" in said) == (not has_browser)
     assert started == [["up", "--nodes", "2", "--kubeconfig", str(tmp_path / "k")]]

@@ -8,7 +8,7 @@ import pytest
 from stellwerk.answers.what_if import Supposition
 from stellwerk_cli.cli import build_parser
 from stellwerk_cli.commands.what_if_request import set_field, what_if_request
-from stellwerk_kube.errors import ConfigurationError
+from stellwerk_kube.errors import AbsentError, ConfigurationError, NotFound
 
 
 @pytest.mark.parametrize(
@@ -179,3 +179,26 @@ def test_an_act_is_refused_before_anything_is_asked(arguments: str, message: str
     with pytest.raises(ConfigurationError) as raised:
         request(*arguments.split())
     assert message in f"{raised.value}"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("folder", "this is a directory: name its files"), ("web", "no such file")]
+)
+def test_a_name_of_no_pod_and_of_no_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    async def without_pods(*_: object) -> None:
+        raise NotFound("get", 404, "NotFound", "no pod")
+
+    class Client:
+        get = without_pods
+
+    async def with_client(_config: object, _context: object, act: Any) -> Any:
+        return await act(Client())
+
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("stellwerk_cli.commands.what_if_request.with_client", with_client)
+    options = build_parser().parse_args(["what-if", "--pod", name, "-n", "team"])
+    with pytest.raises(AbsentError, match=f"there is no pod team/{name}, and {reason}"):
+        what_if_request(options)

@@ -1,6 +1,7 @@
 """Old configurations become profiles: pairs of files, and what is refused."""
 
 import argparse
+import io
 import json
 import re
 from fnmatch import fnmatch
@@ -816,3 +817,16 @@ def test_a_template_is_called_one() -> None:
     text = "kind: KubeSchedulerConfiguration\nprofiles:\n  {{- toYaml .Values.profiles }}\n"
     with pytest.raises(ConfigurationError, match="a template"):
         convert_text(text)
+
+
+def test_standard_input_is_read_as_a_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def converted(content: bytes) -> str:
+        output = io.StringIO()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert convert_command("-", output, io.StringIO()) == 0
+        return output.getvalue()
+
+    text = yaml.safe_dump(config())
+    assert converted(text.encode()) == converted(text.encode("utf-16"))
+    with pytest.raises(ConfigurationError, match=r"^-: line 2: not UTF-8"):
+        converted(b"a: b\nc: \xe4")

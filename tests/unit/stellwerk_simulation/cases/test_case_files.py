@@ -122,3 +122,37 @@ def test_a_namespace_that_decides_must_be_among_the_objects() -> None:
     broken = {**BATCH, "spec": {"schedulerName": "batch", "selector": {}}}
     with pytest.raises(ConfigurationError, match=r"SchedulerProfile batch: spec.selector: needs"):
         cases(yaml.safe_dump_all([*OBJECTS, broken]))
+
+
+def _controller(kind: str, **spec: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": make_pod("a")["spec"]}
+    spec |= {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "c"}, "spec": spec}
+
+
+def test_a_daemon_set_has_a_pod_on_each_node_however_many_there_are() -> None:
+    nodes = [{"kind": "Node", "apiVersion": "v1", **make_node(f"n{at}")} for at in range(1200)]
+    objects = json.dumps({"kind": "List", "items": [*nodes, _controller("DaemonSet")]})
+    assert len({case["id"] for case in cases(objects)}) == len(nodes)
+
+
+def test_each_pod_of_a_large_controller_can_be_named() -> None:
+    objects = {"kind": "List", "items": [OBJECTS[0], _controller("StatefulSet", replicas=1500)]}
+    [case] = cases(json.dumps(objects), "default/c-1400")
+    assert case["id"] == "default/c-1400"
+    objects["items"] = [_controller("StatefulSet", replicas=15_001)]
+    with pytest.raises(ConfigurationError, match="a StatefulSet of more than 15,000 pods"):
+        cases(json.dumps(objects), "default/c-1400")
+
+
+def test_a_pod_that_is_listed_twice_is_decided_once_as_the_last_one_says() -> None:
+    objects = [OBJECTS[0], make_pod("one", cpu="4"), make_pod("one", cpu="1")]
+    [case] = cases(yaml.safe_dump_all(objects))
+    assert decide(case)["selected"] == ["a"]
+
+
+@pytest.mark.parametrize("before", ["", "\n\n"])
+def test_a_mistake_in_yaml_is_named_by_its_line_in_the_file(before: str) -> None:
+    text = f"{before}kind: Pod\n\nmetadata: [a}}\n"
+    with pytest.raises(ConfigurationError, match=rf"line {3 + len(before)}, column 13"):
+        cases(text)
