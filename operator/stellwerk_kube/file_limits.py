@@ -78,7 +78,7 @@ def as_utf8(content: bytes) -> bytes:
         try:
             return content.decode("utf-16").encode()
         except UnicodeError:
-            return content  # whoever decodes it says that it is no UTF-8
+            return content  # decoding it fails, with the words for what is no UTF-8
     return content
 
 

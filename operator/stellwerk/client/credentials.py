@@ -168,7 +168,7 @@ class Credentials:
             return response
         try:
             renewed = await self.renewed(sent)
-        except BaseException:  # cancelled: nobody else has the response
+        except BaseException:  # cancelled: the response is in no other hands
             response.close()
             raise
         if renewed is None:

@@ -46,7 +46,7 @@ class ExecCredential:
 
 
 class _Run(asyncio.SubprocessProtocol):
-    """What a program writes, and the ends of its output, of its complaint and of itself.
+    """The output and the complaint of a program, and the ends of both and of itself.
 
     The plain version is `asyncio.create_subprocess_exec` and `communicate`. It waits for the end of
     both pipes, and kubectl of the output alone: a plugin may leave an agent in the background that

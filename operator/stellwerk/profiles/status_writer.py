@@ -326,5 +326,5 @@ async def _answered_at_the_end(write: Coroutine[Any, Any, JsonObject]) -> JsonOb
         if not writing.done():
             writing.cancel()
         elif not writing.cancelled():
-            writing.exception()  # looked at: at the end nobody needs to know
+            writing.exception()  # retrieved, or asyncio would log it; at the end it is of no use
         raise
