@@ -78,7 +78,10 @@ class AccessFlags:
             raise ConfigurationError("--client-ca-file: certificates of clients need --tls")
         try:
             content = read_small_file(file)
-            ssl.create_default_context(cadata=content.decode("ascii"))
+            # The default context would take those of the system where the text is empty.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(
+                cadata=content.decode("ascii")
+            )
         except OSError as error:
             why = error.strerror or "no certificate in it"
             raise ConfigurationError(f"--client-ca-file {file}: {why}") from error

@@ -66,6 +66,7 @@ def test_certificates_of_clients_need_tls(tmp_path: Path) -> None:
         pytest.param(None, "No such file", id="missing"),
         pytest.param(b"no certificate", "ca.pem: ", id="no PEM"),
         pytest.param(b"\xff\xfe", "not PEM", id="no text"),
+        pytest.param(b"", "not PEM", id="empty"),
     ],
 )
 def test_a_file_of_authorities_that_is_none_is_named(
