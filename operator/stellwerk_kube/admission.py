@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_kube.errors import ConfigurationError
 from stellwerk_kube.pod_amounts import pod_amounts, qos_class
 from stellwerk_kube.quantity import parse_quantity
+from stellwerk_kube.taints import TAINT_EFFECTS, TOLERATION_OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -286,14 +287,15 @@ def default_class(classes: Iterable[JsonObject], mark: str) -> str:
 
 
 # --- files --------------------------------------------------------------------------------------
-_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+SPREAD_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
+NODE_POLICIES: Final = ("Honor", "Ignore")
 _SUPPORTED_VALUES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
-    "taints": {"effect": _EFFECTS},
-    "tolerations": {"operator": ("Equal", "Exists", "Lt", "Gt"), "effect": _EFFECTS},
+    "taints": {"effect": TAINT_EFFECTS},
+    "tolerations": {"operator": TOLERATION_OPERATORS, "effect": TAINT_EFFECTS},
     "topologySpreadConstraints": {
-        "whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),
-        "nodeAffinityPolicy": ("Honor", "Ignore"),
-        "nodeTaintsPolicy": ("Honor", "Ignore"),
+        "whenUnsatisfiable": SPREAD_ACTIONS,
+        "nodeAffinityPolicy": NODE_POLICIES,
+        "nodeTaintsPolicy": NODE_POLICIES,
     },
 }
 """The texts that fields of a pod's or a node's spec may have, by the list that they are in. A

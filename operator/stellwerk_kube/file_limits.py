@@ -82,6 +82,12 @@ def as_utf8(content: bytes) -> bytes:
     return content
 
 
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """Say which line of a file is not in UTF-8."""
+    line = error.object.count(b"\n", 0, error.start) + 1
+    return f"line {line}: not UTF-8"
+
+
 def read_trace(path: Path) -> bytes:
     """A whole trace, unpacked if its name ends in .xz.
 

@@ -13,6 +13,8 @@ from stellwerk_kube.json_values import JsonObject, number_or_none, text, text_or
 NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 NO_EXECUTE: Final = "NoExecute"
+TAINT_EFFECTS: Final = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
+TOLERATION_OPERATORS: Final = ("Equal", "Exists", "Lt", "Gt")
 UNSCHEDULABLE_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
 _MAX_COMPARISONS: Final = 256
 """Comparisons of taints with tolerations that are made one by one. Beyond it, tolerations are

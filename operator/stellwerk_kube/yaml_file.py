@@ -29,6 +29,7 @@ from stellwerk_kube.file_limits import (
     MAX_OBJECTS_FILE_BYTES,
     allowed,
     as_utf8,
+    not_utf8,
     read_stream,
     too_much,
 )
@@ -327,8 +328,7 @@ def parse_yaml(
     except RecursionError as error:
         raise UnreadableYaml("nested too deeply") from error
     except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise UnreadableYaml(f"line {line}: not UTF-8") from error
+        raise UnreadableYaml(not_utf8(error)) from error
     except (ValueError, OverflowError) as error:
         raise UnreadableYaml(" ".join(str(error).split())) from error
     return documents

@@ -27,7 +27,7 @@ NODES: Final = 5000
 MOST_STEPS: Final = 300
 """Of one answer: what comes later is alike, and the port ends it after two seconds."""
 _USUAL_PIECE_SECONDS: Final = 1e-3
-"""On the machine whose milliseconds the bound counts."""
+"""CPU time of a piece of work on the machine whose milliseconds the bound counts."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _HOST, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -18,7 +18,7 @@ from stellwerk_kube.names import (
     is_subdomain,
     suggestion,
 )
-from stellwerk_kube.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint
+from stellwerk_kube.taints import TAINT_EFFECTS, Taint
 
 MAX_REPLICAS: Final = 100_000
 """Pods that one controller may be scaled to; more than any cluster of the size limits has."""
@@ -27,7 +27,6 @@ MAX_CHANGES_OF_ACT: Final = 64
 NODE, POD = "Node", "Pod"
 DEPLOYMENT, JOB, REPLICA_SET, STATEFUL_SET = "Deployment", "Job", "ReplicaSet", "StatefulSet"
 REPLICATION_CONTROLLER = "ReplicationController"
-_EFFECTS: Final = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
 _DELETABLE: Final = {"node": NODE, "nodes": NODE, "no": NODE, "pod": POD, "pods": POD, "po": POD}
 _SCALABLE: Final = {
     "deployment": DEPLOYMENT,
@@ -185,8 +184,8 @@ def read_tainting(text: str) -> Tainting:
             raise ConfigurationError(f'"{key:.80}" is not a taint key')
         if not is_label_value(value):
             raise ConfigurationError(f'"{value:.80}" is not a taint value')
-        if effect not in _EFFECTS and (colon or not is_removal):
-            near = suggestion(effect, _EFFECTS) or f"; effects are {', '.join(_EFFECTS)}"
+        if effect not in TAINT_EFFECTS and (colon or not is_removal):
+            near = suggestion(effect, TAINT_EFFECTS) or f"; effects are {', '.join(TAINT_EFFECTS)}"
             raise ConfigurationError(f'"{effect:.80}" is not a taint effect{near}')
         if (key, effect) in added or (key, effect) in removed:
             raise ConfigurationError(f"{key} is named twice")

@@ -44,7 +44,7 @@ from stellwerk_cli.convert.policy import apply_policy
 from stellwerk_kube.destinations import FLAG as ALLOW_FLAG
 from stellwerk_kube.destinations import HOSTS_ANNOTATION, HOSTS_FILE, Destinations
 from stellwerk_kube.errors import ConfigurationError, ProfileError
-from stellwerk_kube.file_limits import read_stream
+from stellwerk_kube.file_limits import not_utf8, read_stream
 from stellwerk_kube.json_values import JsonObject
 from stellwerk_kube.names import suggestion
 from stellwerk_kube.untrusted_text import shown
@@ -595,5 +595,4 @@ def _text(path: str) -> str:
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigurationError(f"line {line}: not UTF-8") from error
+        raise ConfigurationError(not_utf8(error)) from error

@@ -24,13 +24,13 @@ from stellwerk_cluster.validation.checks import (
     qualified_name,
 )
 from stellwerk_cluster.validation.resources import resource_quantity
+from stellwerk_kube.taints import TAINT_EFFECTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from stellwerk_kube.json_values import JsonObject
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MAX_BLOCKS = 2
 """Blocks of addresses for a node's pods: one of IPv4 and one of IPv6."""
 
@@ -108,7 +108,7 @@ def taint_errors(taints: Iterable[JsonObject], field: str) -> Iterator[FieldErro
         errors = label_value_errors(value)
         if errors:
             yield bad_value(f"{where}.value", value, ";".join(errors))
-        yield from one_of(effect, EFFECTS, f"{where}.effect")
+        yield from one_of(effect, TAINT_EFFECTS, f"{where}.effect")
         if (key, effect) in seen:
             text = "taints must be unique by key and effect pair"
             yield duplicate(where, internal_form("Taint", taint), text)

@@ -25,16 +25,14 @@ from stellwerk_cluster.apimachinery.names import (
     subdomain_errors,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_kube.admission import NODE_POLICIES, SPREAD_ACTIONS
+from stellwerk_kube.taints import TAINT_EFFECTS, TOLERATION_OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from stellwerk_kube.json_values import JsonObject
 
-_OPERATORS: Final = ("Equal", "Exists", "Lt", "Gt")
-_TOLERATION_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_SPREAD_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
-_NODE_POLICIES: Final = ("Honor", "Ignore")
 _MAX_WEIGHT: Final = 100
 """Weight of a preferred term."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -76,9 +74,9 @@ def _one_toleration_errors(toleration: JsonObject, field: str) -> Iterator[Field
             )
     else:
         # Lt and Gt are listed but not enabled (TaintTolerationComparisonOperators, v1.36).
-        yield unsupported(f"{field}.operator", operator, _OPERATORS)
-    if effect and effect not in _TOLERATION_EFFECTS:
-        yield unsupported(f"{field}.effect", effect, _TOLERATION_EFFECTS)
+        yield unsupported(f"{field}.operator", operator, TOLERATION_OPERATORS)
+    if effect and effect not in TAINT_EFFECTS:
+        yield unsupported(f"{field}.effect", effect, TAINT_EFFECTS)
 
 
 def spread_constraint_errors(constraints: Sequence[JsonObject], field: str) -> Iterator[FieldError]:
@@ -103,8 +101,8 @@ def _spread_errors(constraint: JsonObject, field: str) -> Iterator[FieldError]:
     if not constraint.get("topologyKey"):
         yield required(f"{field}.topologyKey", "can not be empty")
     action = constraint.get("whenUnsatisfiable", "")
-    if action not in _SPREAD_ACTIONS:
-        yield unsupported(f"{field}.whenUnsatisfiable", action, _SPREAD_ACTIONS)
+    if action not in SPREAD_ACTIONS:
+        yield unsupported(f"{field}.whenUnsatisfiable", action, SPREAD_ACTIONS)
     if domains is not None:
         if domains <= 0:
             yield bad_value(f"{field}.minDomains", domains, "must be greater than zero")
@@ -112,8 +110,8 @@ def _spread_errors(constraint: JsonObject, field: str) -> Iterator[FieldError]:
             text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
             yield bad_value(f"{field}.minDomains", domains, text)
     for key in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-        if constraint.get(key) is not None and constraint[key] not in _NODE_POLICIES:
-            yield unsupported(f"{field}.{key}", constraint[key], _NODE_POLICIES)
+        if constraint.get(key) is not None and constraint[key] not in NODE_POLICIES:
+            yield unsupported(f"{field}.{key}", constraint[key], NODE_POLICIES)
     selector = constraint.get("labelSelector")
     yield from _label_key_errors(constraint, selector, field)
     yield from label_selector_errors(selector or EMPTY, f"{field}.labelSelector")

@@ -33,7 +33,7 @@ MAX_ACCEPTS_PER_STEP: Final = 64
 """Connections accepted before the event loop runs other tasks."""
 MAX_HANDSHAKES_PER_STEP: Final = 4
 """Handshakes begun before the event loop runs other tasks; each takes a millisecond."""
-NO_DESCRIPTOR_PAUSE_SECONDS: Final = 0.2
+ACCEPT_PAUSE_SECONDS: Final = 0.2
 """Pause before the next `accept` after an error, if no connection could be closed against it."""
 DESCRIPTOR_CHECK_SECONDS: Final = 1.0
 """Time between two counts of the free descriptors: the rest of the process takes some, too."""
@@ -117,10 +117,10 @@ class LimitedSite(web.TCPSite):
                 pass  # none waits any more, or the peer has gone before it was accepted
             except OSError as error:
                 if not self._use.free_descriptors(error):
-                    await asyncio.sleep(NO_DESCRIPTOR_PAUSE_SECONDS)
+                    await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
             except Exception:
                 logger.exception("a connection could not be accepted")
-                await asyncio.sleep(NO_DESCRIPTOR_PAUSE_SECONDS)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
             await asyncio.sleep(0)
 
     async def _keep_descriptors(self) -> None:

@@ -614,6 +614,9 @@ def check_leases(installed: Installation) -> list[Finding]:
     for lease in installed.leases:
         key = f"{named(lease.namespace)}/{named(lease.name)}"
         whose = "Stellwerk" if lease.is_stellwerk else "another scheduler"
+        gone = "it was released"
+        if lease.holder:
+            gone = f"its last holder {named(lease.holder)} no longer renews it"
         if lease.is_alive:
             renews = "a sandbox on this machine" if lease.is_local else "which renews it"
             what = f"{key} is held by {named(lease.holder)} ({whose}), {renews}"
@@ -622,21 +625,14 @@ def check_leases(installed: Installation) -> list[Finding]:
             # Left behind when the operator took another lease, as in kube-scheduler's place.
             continue
         elif lease.is_stellwerk or lease.key == installed.wanted_lease:
-            holder = f"its last holder {named(lease.holder)} no longer renews it"
-            what = (
-                f"{key}: {holder if lease.holder else 'it was released'}, and no replica holds it"
-            )
+            what = f"{key}: {gone}, and no replica holds it"
             # Another operator leads: this one is a second one that is away, or was taken down.
             state: State = "failed" if installed.leader is None else "warning"
             remedy = "see the operator's pods above: one that runs takes the lease"
             findings.append(Finding(check="lease", state=state, what=what, remedy=remedy))
-        elif lease.key == IN_PLACE and DEFAULT_SCHEDULER in observed_names(installed):
+        elif lease.key == IN_PLACE and DEFAULT_SCHEDULER in _observed_names(installed):
             # What it bound and reported counts as a sign of life for minutes after its end.
-            holder = f"its last holder {named(lease.holder)} no longer renews it"
-            what = (
-                f"{key}: {holder if lease.holder else 'it was released'}, so the kube-scheduler "
-                "that a profile observes does not run"
-            )
+            what = f"{key}: {gone}, so the kube-scheduler that a profile observes does not run"
             remedy = "start kube-scheduler, unless another scheduler places its pods"
             findings.append(Finding(check="lease", state="warning", what=what, remedy=remedy))
     if not installed.leases:
@@ -753,7 +749,7 @@ def served_names(installed: Installation) -> set[str]:
     return names | _names_of(active)
 
 
-def observed_names(installed: Installation) -> set[str]:
+def _observed_names(installed: Installation) -> set[str]:
     """The schedulerNames of other schedulers that profiles observe."""
     profiles = () if isinstance(installed.profiles, Unseen) else installed.profiles
     return _names_of(each for each in profiles if (each.get("spec") or {}).get("mode") == OBSERVE)
